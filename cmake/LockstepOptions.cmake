@@ -1,0 +1,46 @@
+# How every file of the project is compiled. The reasons stand beside the flags.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set_property(GLOBAL PROPERTY USE_FOLDERS ON)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2")
+set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
+
+set(LOCKSTEP_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  # A precompiled header is read by ccache only with these allowances.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
+endif()
+
+find_package(Threads REQUIRED)
+find_package(Torch REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(ZLIB REQUIRED)
+
+add_library(lockstep_flags INTERFACE)
+target_include_directories(lockstep_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(lockstep_flags INTERFACE
+  -Wall -Wextra -Werror -Wno-unknown-pragmas
+  # A fused multiply-add in one clone or on one machine only would end equal bits.
+  -ffp-contract=off
+  -fno-math-errno -fno-trapping-math)
+# The packaged LibTorch is built with NDEBUG, which changes class layouts: every build type defines it.
+target_compile_definitions(lockstep_flags INTERFACE NDEBUG)
+target_link_libraries(lockstep_flags INTERFACE Threads::Threads)
+if(LOCKSTEP_SANITIZE)
+  target_compile_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -g)
+  target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
+  target_compile_definitions(lockstep_flags INTERFACE LOCKSTEP_SANITIZED)
+endif()
+
+add_library(lockstep_torch INTERFACE)
+target_include_directories(lockstep_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+target_link_libraries(lockstep_torch INTERFACE ${TORCH_LIBRARIES})

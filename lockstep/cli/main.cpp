@@ -1,0 +1,2 @@
+#include <cstdio>
+int main(int, char**) { std::puts("lockstep"); return 0; }

@@ -1,0 +1,36 @@
+/// Who this rank is and what it is computing: passed as an argument wherever that matters.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "lockstep/base/counter_random.h"
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep {
+
+struct RankContext {
+  std::shared_ptr<ProcessGroup> world;   // all ranks
+  std::shared_ptr<ProcessGroup> dp;      // the replicas of this rank's part of the model
+  uint64_t seed = 0;
+  bool training = true;                  // dropout is active
+
+  int64_t step = 0;
+  int leaf = 0;
+  int micro = 0;
+  int64_t first_sample = 0;              // index in the step of the micro-batch's first sample
+
+  /// The key of draws for `purpose` in `layer`, for one sample of the micro-batch at hand. The
+  /// counter is the element's index in the logical tensor of that sample.
+  base::RandomKey sample_key(std::string_view layer, std::string_view purpose,
+                             int64_t sample_of_micro_batch) const {
+    return base::RandomKey(seed)
+        .with(static_cast<uint64_t>(step))
+        .with(static_cast<uint64_t>(first_sample + sample_of_micro_batch))
+        .with(layer)
+        .with(purpose);
+  }
+};
+
+}  // namespace lockstep

@@ -1,0 +1,15 @@
+/// Elementwise kernels over spans of floats: the adds of the fold stack. Compiled once per
+/// instruction set (avx512, avx2, baseline), contraction off: all clones give equal bits.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::kernels {
+
+/// into[i] += from[i].
+void add(float* into, const float* from, int64_t count);
+
+/// True if every element is finite.
+bool all_finite(const float* values, int64_t count);
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,98 @@
+/// How a rank comes into the world: engines make an Endpoint, the Endpoint gives the world group.
+///
+///   shm       processes of one host over one shared mapping (a memfd whose descriptor the launcher
+///             hands down). The launcher keeps the region too: it reads where each rank was last
+///             seen and can abort the job.
+///   threads   ranks as threads of one process over the same structures: for tests.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "lockstep/net/group.h"
+
+namespace lockstep::net {
+
+/// What a rank was last seen doing. Any process that maps the region can read it.
+struct RankStatus {
+  int64_t step = -1;          // optimizer step, -1 before the first
+  std::string phase;          // "start", "forward", "backward", "reduce", ... at most 31 bytes
+  std::string detail;         // "bucket 5", "leaf 1.0": at most 63 bytes
+  int pid = 0;
+  bool finished = false;      // left in good order
+  std::string error;          // the message it failed with; at most 4000 bytes
+  int exit_code = 0;          // of that failure
+};
+
+/// The shared mapping of a job: control pages and heaps of all ranks.
+class Region {
+ public:
+  /// A new memfd for `ranks` ranks. Sparse: memory is taken when touched. Huge pages are asked for.
+  /// heap_bytes is the address space of each rank's heap.
+  static std::shared_ptr<Region> create(int ranks, int64_t heap_bytes = int64_t{64} << 30);
+  /// The mapping behind an inherited descriptor. Throws EnvironmentError if it is none of ours.
+  static std::shared_ptr<Region> attach(int fd);
+  /// Anonymous memory of this process: the threads engine.
+  static std::shared_ptr<Region> in_process(int ranks, int64_t heap_bytes = int64_t{64} << 30);
+  ~Region();
+
+  int fd() const;      // -1 for in_process
+  int ranks() const;
+
+  RankStatus status(int rank) const;
+  /// Ends every wait of every rank with a CommError that quotes `message`; the first call counts.
+  void abort(const std::string& message);
+  bool aborted() const;
+  std::string abort_message() const;
+
+  struct Impl;
+  Impl& impl() const { return *impl_; }
+
+ private:
+  explicit Region(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+struct EndpointOptions {
+  /// How long a rank waits for its peers before it gives up and says who is missing.
+  std::chrono::milliseconds timeout{120'000};
+  /// Ranks that share cores wait by sleeping at once instead of spinning first.
+  bool oversubscribed = false;
+};
+
+/// One rank's way to its peers.
+class Endpoint {
+ public:
+  /// `direct_memory`: peers can read and write any of this rank's memory (the threads engine).
+  static std::shared_ptr<Endpoint> join(std::shared_ptr<Region> region, int rank,
+                                        bool direct_memory, const EndpointOptions& options = {});
+  ~Endpoint();
+
+  int rank() const;
+  int size() const;
+  Region& region() const;
+  std::shared_ptr<Group> world();      // the group of all ranks, named "world"
+
+  void set_status(int64_t step, const char* phase, const std::string& detail = {});
+  /// Puts this rank's failure where launcher and peers find it, and aborts the job.
+  void fail(const std::string& message, int exit_code);
+  /// Leaves in good order.
+  void finish();
+
+  struct Impl;
+  Impl& impl() const { return *impl_; }
+
+ private:
+  explicit Endpoint(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Runs `body(world group of the rank)` on `ranks` threads and joins them. The first exception of a
+/// rank aborts the others and is rethrown: the one that caused it, not an echo.
+void run_on_threads(int ranks, const std::function<void(const std::shared_ptr<Group>&)>& body,
+                    const EndpointOptions& options = {});
+
+}  // namespace lockstep::net

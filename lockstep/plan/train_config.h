@@ -1,0 +1,106 @@
+/// The resolved settings of a training run: a value that the command makes, the worker carries out,
+/// and the run folder keeps. One table (`config_keys`) says each key's name, meaning and range; file
+/// parser, `--set`, `--print-config` and the JSON form are all made from it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep::plan {
+
+struct TrainConfig {
+  struct {
+    std::string name = "run";
+    int64_t seed = 1337;
+    int64_t steps = 600;
+    std::string dir = "runs";
+  } run;
+  struct {
+    std::string family = "gpt2";   // gpt2 | mlp
+    int64_t layers = 4;
+    int64_t heads = 4;
+    int64_t width = 128;
+    int64_t ffn = 0;               // 0: four times the width
+    int64_t context = 128;
+    int64_t vocab = 0;             // 0 ("auto"): the tokenizer's
+    double dropout = 0.0;
+    bool tied = true;
+    bool bias = true;
+    double norm_eps = 1e-5;
+    double init_std = 0.02;
+  } model;
+  struct {
+    std::string train = "data/austen/train.bin";
+    std::string valid = "data/austen/val.bin";
+    std::string tokenizer = "bytes";
+    int64_t global_batch = 16;
+    int64_t micro_batch = 4;
+    int64_t eval_batches = 16;
+    bool shuffle = true;
+  } data;
+  struct {
+    int64_t grains = 0;            // 0 ("auto")
+  } numerics;
+  struct {
+    std::string name = "adamw";
+    double lr = 4e-3;
+    int64_t warmup_steps = 50;
+    std::string decay = "cosine";  // cosine | linear | constant
+    double min_lr_ratio = 0.1;
+    double grad_clip = 1.0;        // 0: off
+    double weight_decay = 0.1;
+    double beta1 = 0.9;
+    double beta2 = 0.95;
+    double eps = 1e-8;
+  } optim;
+  struct {
+    int64_t data = -1;             // -1: what the world leaves
+  } parallel;
+  struct {
+    std::string engine = "shm";    // shm | threads
+    double bucket_mb = 25;
+    double first_bucket_mb = 1;
+    bool overlap = true;
+    double timeout_s = 120;
+  } comm;
+  struct {
+    int64_t every = 10;
+    int64_t eval_every = 100;      // 0: at the end only
+    bool tensorboard = true;
+  } log;
+};
+
+/// One key of the table.
+struct ConfigKey {
+  std::string name;     // "optim.lr"
+  std::string doc;      // what it does, its unit, its range in words
+};
+
+const std::vector<ConfigKey>& config_keys();
+
+/// Sets one key from a value as written in TOML, JSON or --set. `text` is the written form: "4e-3",
+/// "true", "auto", "cosine". Throws UsageError: unknown key (with the nearest name), wrong type,
+/// out of range (with the range).
+void set_key(TrainConfig& config, const std::string& key, const std::string& text);
+
+/// The value as text that `set_key` reads back exactly.
+std::string get_key(const TrainConfig& config, const std::string& key);
+
+/// {"run": {"name": ...}, ...} and back; `from_json` is strict.
+nlohmann::json to_json(const TrainConfig& config);
+TrainConfig from_json(const nlohmann::json& json);
+
+/// The presets: "nano" (the demo) and "small" (the model of docs/performance). Throws UsageError
+/// with the nearest name.
+TrainConfig preset(const std::string& name);
+std::vector<std::string> preset_names();
+
+/// Rules between keys, for a world of `ranks`: heads divide width, micro_batch divides global_batch,
+/// grains fit, no more data ranks than leaves, parallel.data is -1 or `ranks`... Throws UsageError:
+/// rule, numbers, nearest setting that fits.
+void check(const TrainConfig& config, int ranks);
+
+}  // namespace lockstep::plan
