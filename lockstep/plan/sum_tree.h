@@ -76,7 +76,6 @@ class FoldStack {
  private:
   int leaves_;
   int pushed_ = 0;
-  std::vector<int> sizes_;  // leaves summed in each level, bottom first
 };
 
 }  // namespace lockstep::plan

@@ -1,0 +1,151 @@
+#include "lockstep/plan/batch_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "lockstep/base/assert.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep::plan {
+namespace {
+
+constexpr int kMostAutoGrains = 8;
+
+/// The divisors of `number` on either side of `wanted`, nearest first: "4 or 8".
+std::string nearest_divisors(int64_t number, int64_t wanted) {
+  int64_t below = 0;
+  int64_t above = 0;
+  const auto consider = [&](int64_t divisor) {
+    if (divisor < wanted) below = std::max(below, divisor);
+    if (divisor > wanted) above = above == 0 ? divisor : std::min(above, divisor);
+  };
+  for (int64_t d = 1; d <= number / d; ++d) {
+    if (number % d != 0) continue;
+    consider(d);
+    consider(number / d);
+  }
+  if (below == 0) return std::to_string(above);
+  if (above == 0) return std::to_string(below);
+  if (above - wanted < wanted - below) std::swap(above, below);
+  return base::str(below, " or ", above);
+}
+
+/// The multiples of `step` on either side of `wanted`, which is none.
+std::string nearest_multiples(int64_t step, int64_t wanted) {
+  const int64_t below = wanted / step * step;
+  const int64_t above = below + step;
+  if (below == 0) return std::to_string(above);
+  return wanted - below <= above - wanted ? base::str(below, " or ", above)
+                                          : base::str(above, " or ", below);
+}
+
+int auto_grains(int64_t micro_batches) {
+  int grains = kMostAutoGrains;
+  while (micro_batches % grains != 0) grains /= 2;
+  return grains;
+}
+
+}  // namespace
+
+SampleRange BatchPlan::samples(int leaf, int micro) const {
+  LOCKSTEP_ASSERT(0 <= leaf && leaf < grains && 0 <= micro && micro < micro_batches_per_grain,
+                  "no such micro-batch in this step");
+  const int64_t lo = (int64_t{leaf} * micro_batches_per_grain + micro) * micro_batch;
+  return {lo, lo + micro_batch};
+}
+
+BatchPlan plan_batch(int64_t global_batch, int64_t micro_batch, int grains) {
+  if (global_batch < 1 || micro_batch < 1) {
+    throw UsageError(base::str("data.global_batch = ", global_batch,
+                               " and data.micro_batch = ", micro_batch,
+                               ": a batch needs at least one sample.\n  Set both to 1 or more."));
+  }
+  if (grains < 0) {
+    throw UsageError(base::str("numerics.grains = ", grains,
+                               ": a step has at least one leaf.\n  Set numerics.grains = 1 or "
+                               "more, or \"auto\"."));
+  }
+  if (global_batch % micro_batch != 0) {
+    throw UsageError(base::str(
+        "data.global_batch = ", global_batch, " does not divide by data.micro_batch = ",
+        micro_batch, ".\n  Set data.micro_batch = ", nearest_divisors(global_batch, micro_batch),
+        ", or data.global_batch = ", nearest_multiples(micro_batch, global_batch), "."));
+  }
+  const int64_t micro_batches = global_batch / micro_batch;
+  if (grains == 0) grains = auto_grains(micro_batches);
+  if (micro_batches % grains != 0) {
+    throw UsageError(base::str(
+        "data.global_batch / data.micro_batch = ", global_batch, " / ", micro_batch, " = ",
+        micro_batches, " micro-batches do not divide by numerics.grains = ", grains,
+        ".\n  Set numerics.grains = ", nearest_divisors(micro_batches, grains),
+        ", or data.global_batch = ", nearest_multiples(micro_batch * grains, global_batch), "."));
+  }
+  return {.global_batch = global_batch,
+          .micro_batch = micro_batch,
+          .grains = grains,
+          .micro_batches_per_grain = static_cast<int>(micro_batches / grains)};
+}
+
+SampleRange clipped(SampleRange range, int64_t samples) {
+  return {std::min(range.lo, samples), std::min(range.hi, samples)};
+}
+
+LeafRange LeafSchedule::run_of(int rank) const {
+  LOCKSTEP_ASSERT(assignment == LeafAssignment::contiguous, "round-robin leaves make no run");
+  LOCKSTEP_ASSERT(0 <= rank && rank < ranks, "no such rank");
+  const int each = grains / ranks;
+  const int longer = grains % ranks;  // the first `longer` ranks hold one leaf more
+  const auto start = [&](int r) { return r * each + std::min(r, longer); };
+  return {start(rank), start(rank + 1)};
+}
+
+std::vector<int> LeafSchedule::leaves_of(int rank) const {
+  std::vector<int> leaves;
+  if (assignment == LeafAssignment::contiguous) {
+    const LeafRange run = run_of(rank);
+    for (int leaf = run.lo; leaf < run.hi; ++leaf) leaves.push_back(leaf);
+  } else {
+    for (int leaf = rank; leaf < grains; leaf += ranks) leaves.push_back(leaf);
+  }
+  return leaves;
+}
+
+int LeafSchedule::rank_of(int leaf) const {
+  LOCKSTEP_ASSERT(0 <= leaf && leaf < grains, "no such leaf");
+  if (assignment == LeafAssignment::round_robin) return leaf % ranks;
+  const int each = grains / ranks;
+  const int longer = grains % ranks;
+  const int in_longer_runs = longer * (each + 1);
+  if (leaf < in_longer_runs) return leaf / (each + 1);
+  return longer + (leaf - in_longer_runs) / each;
+}
+
+std::vector<Round> LeafSchedule::rounds_of(int rank, int micro_batches_per_grain) const {
+  std::vector<Round> rounds;
+  for (const int leaf : leaves_of(rank)) {
+    for (int micro = 0; micro < micro_batches_per_grain; ++micro) rounds.push_back({leaf, micro});
+  }
+  const int leaves_at_most = (grains + ranks - 1) / ranks;
+  rounds.resize(static_cast<size_t>(leaves_at_most * micro_batches_per_grain));
+  return rounds;
+}
+
+LeafSchedule plan_leaves(int grains, int ranks, LeafAssignment assignment) {
+  if (grains < 1 || ranks < 1) {
+    throw UsageError(base::str(grains, " leaves over ", ranks,
+                               " data-parallel ranks: there must be at least one of each."));
+  }
+  if (ranks > grains) {
+    const unsigned enough = std::bit_ceil(static_cast<unsigned>(ranks));
+    throw UsageError(base::str(
+        ranks, " data-parallel ranks but only ", grains, grains == 1 ? " leaf" : " leaves",
+        " in a step: a rank would have nothing to compute.\n  Set numerics.grains = ", enough,
+        " (needs data.global_batch / data.micro_batch to divide by ", enough, ") or start at most ",
+        grains, grains == 1 ? " rank." : " ranks."));
+  }
+  return {.assignment = assignment, .ranks = ranks, .grains = grains};
+}
+
+}  // namespace lockstep::plan

@@ -1,0 +1,53 @@
+#include "lockstep/plan/norm_chunks.h"
+
+#include <array>
+#include <bit>
+
+namespace lockstep::plan {
+namespace {
+
+/// A whole node of eight leaves.
+double sum_of_eight(const double* v) {
+  return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+}
+
+}  // namespace
+
+NormChunks plan_norm_chunks(const ParamTable& table) {
+  NormChunks plan;
+  plan.first_chunk.assign(table.params.size(), -1);
+  for (const int index : table.by_name) {
+    const Param& param = table.params[static_cast<size_t>(index)];
+    if (!param.trainable) continue;
+    plan.first_chunk[static_cast<size_t>(index)] = plan.chunks;
+    plan.chunks += (param.numel + kNormChunk - 1) / kNormChunk;
+  }
+  return plan;
+}
+
+double tree_sum(const double* values, int64_t count) {
+  // A binary counter (sum_tree.h) that starts with nodes of eight and ends with single leaves: the
+  // node sizes on the stack fall from the bottom up, and equal neighbours merge.
+  std::array<double, 64> stack{};
+  size_t depth = 0;
+  const int64_t eights = count / 8;
+  for (int64_t i = 0; i < eights; ++i) {
+    stack[depth++] = sum_of_eight(values + 8 * i);
+    for (int merges = std::countr_one(static_cast<uint64_t>(i)); merges > 0; --merges) {
+      --depth;
+      stack[depth - 1] += stack[depth];
+    }
+  }
+  for (int64_t i = 8 * eights; i < count; ++i) {
+    stack[depth++] = values[i];
+    for (int merges = std::countr_one(static_cast<uint64_t>(i & 7)); merges > 0; --merges) {
+      --depth;
+      stack[depth - 1] += stack[depth];
+    }
+  }
+  if (depth == 0) return 0;
+  for (; depth > 1; --depth) stack[depth - 2] += stack[depth - 1];
+  return stack[0];
+}
+
+}  // namespace lockstep::plan
