@@ -1,6 +1,6 @@
 /// The resolved settings of a training run: a value that the command makes, the worker carries out,
-/// and the run folder keeps. One table (`config_keys`) says each key's name, meaning and range; file
-/// parser, `--set`, `--print-config` and the JSON form are all made from it.
+/// and the run folder keeps. One table (`config_keys`) says each key's name, meaning and range;
+/// file parser, `--set`, `--print-config` and the JSON form are all made from it.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@ struct TrainConfig {
     std::string dir = "runs";
   } run;
   struct {
-    std::string family = "gpt2";   // gpt2 | mlp
+    std::string family = "gpt2";  // gpt2 | mlp
     int64_t layers = 4;
     int64_t heads = 4;
     int64_t width = 128;
-    int64_t ffn = 0;               // 0: four times the width
+    int64_t ffn = 0;  // 0: four times the width
     int64_t context = 128;
-    int64_t vocab = 0;             // 0 ("auto"): the tokenizer's
+    int64_t vocab = 0;  // 0 ("auto"): the tokenizer's
     double dropout = 0.0;
     bool tied = true;
     bool bias = true;
@@ -42,7 +42,7 @@ struct TrainConfig {
     bool shuffle = true;
   } data;
   struct {
-    int64_t grains = 0;            // 0 ("auto")
+    int64_t grains = 0;  // 0 ("auto")
   } numerics;
   struct {
     std::string name = "adamw";
@@ -50,17 +50,17 @@ struct TrainConfig {
     int64_t warmup_steps = 50;
     std::string decay = "cosine";  // cosine | linear | constant
     double min_lr_ratio = 0.1;
-    double grad_clip = 1.0;        // 0: off
+    double grad_clip = 1.0;  // 0: off
     double weight_decay = 0.1;
     double beta1 = 0.9;
     double beta2 = 0.95;
     double eps = 1e-8;
   } optim;
   struct {
-    int64_t data = -1;             // -1: what the world leaves
+    int64_t data = -1;  // -1: what the world leaves
   } parallel;
   struct {
-    std::string engine = "shm";    // shm | threads
+    std::string engine = "shm";  // shm | threads
     double bucket_mb = 25;
     double first_bucket_mb = 1;
     bool overlap = true;
@@ -68,28 +68,32 @@ struct TrainConfig {
   } comm;
   struct {
     int64_t every = 10;
-    int64_t eval_every = 100;      // 0: at the end only
+    int64_t eval_every = 100;  // 0: at the end only
     bool tensorboard = true;
   } log;
 };
 
 /// One key of the table.
 struct ConfigKey {
-  std::string name;     // "optim.lr"
-  std::string doc;      // what it does, its unit, its range in words
+  std::string name;  // "optim.lr"
+  std::string doc;   // what it does, its unit, its range in words
 };
 
 const std::vector<ConfigKey>& config_keys();
 
-/// Sets one key from a value as written in TOML, JSON or --set. `text` is the written form: "4e-3",
-/// "true", "auto", "cosine". Throws UsageError: unknown key (with the nearest name), wrong type,
-/// out of range (with the range).
+/// Sets one key from text, as in `--set`: "4e-3", "true", "auto", "cosine". Throws UsageError:
+/// unknown key (with the nearest name), wrong type, out of range (with the range).
 void set_key(TrainConfig& config, const std::string& key, const std::string& text);
 
 /// The value as text that `set_key` reads back exactly.
 std::string get_key(const TrainConfig& config, const std::string& key);
 
-/// {"run": {"name": ...}, ...} and back; `from_json` is strict.
+/// The same with typed values, as a TOML or JSON file has them: "600" is no whole number there.
+void set_value(TrainConfig& config, const std::string& key, const nlohmann::json& value);
+nlohmann::json get_value(const TrainConfig& config, const std::string& key);
+
+/// {"run": {"name": ...}, ...} and back. `from_json` refuses what it does not know; a key that is
+/// left out keeps its default.
 nlohmann::json to_json(const TrainConfig& config);
 TrainConfig from_json(const nlohmann::json& json);
 
@@ -98,9 +102,9 @@ TrainConfig from_json(const nlohmann::json& json);
 TrainConfig preset(const std::string& name);
 std::vector<std::string> preset_names();
 
-/// Rules between keys, for a world of `ranks`: heads divide width, micro_batch divides global_batch,
-/// grains fit, no more data ranks than leaves, parallel.data is -1 or `ranks`... Throws UsageError:
-/// rule, numbers, nearest setting that fits.
+/// Rules between keys, for a world of `ranks`: heads divide width, micro_batch divides
+/// global_batch, grains fit, no more data ranks than leaves, parallel.data is -1 or `ranks`...
+/// Throws UsageError: rule, numbers, nearest setting that fits.
 void check(const TrainConfig& config, int ranks);
 
 }  // namespace lockstep::plan

@@ -1,0 +1,472 @@
+#include "lockstep/plan/train_config.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <variant>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/plan/batch_plan.h"
+
+namespace lockstep::plan {
+namespace {
+
+using Json = nlohmann::json;
+
+// The five shapes a value can have. `at` finds the member that a key stands for.
+struct Whole {
+  int64_t* (*at)(TrainConfig&);
+  int64_t lo;
+  int64_t hi;
+  std::optional<int64_t> automatic = {};  // what "auto" is stored as
+};
+struct Real {
+  double* (*at)(TrainConfig&);
+  double lo;
+  double hi;
+  bool above_lo = false;  // lo itself is refused
+  bool below_hi = false;  // hi itself is refused
+};
+struct Flag {
+  bool* (*at)(TrainConfig&);
+};
+struct Text {
+  std::string* (*at)(TrainConfig&);
+};
+struct Choice {
+  std::string* (*at)(TrainConfig&);
+  std::vector<std::string> words;
+};
+
+struct Row {
+  std::string name;
+  std::string doc;
+  std::variant<Whole, Real, Flag, Text, Choice> kind;
+};
+
+template <class... Functions>
+struct Overloaded : Functions... {
+  using Functions::operator()...;
+};
+
+constexpr int64_t kMany = 1'000'000'000;
+constexpr bool kAbove = true;
+constexpr bool kBelow = true;
+
+#define AT(member) [](TrainConfig& c) { return &c.member; }
+
+const std::vector<Row>& table() {
+  static const std::vector<Row> rows = {
+      {"run.name", "first part of the run folder's name", Text{AT(run.name)}},
+      {"run.seed", "start of every random number of the run",
+       Whole{AT(run.seed), 0, std::numeric_limits<int64_t>::max()}},
+      {"run.steps", "optimizer steps", Whole{AT(run.steps), 0, kMany}},
+      {"run.dir", "folder that run folders are made in", Text{AT(run.dir)}},
+
+      {"model.family", "kind of model", Choice{AT(model.family), {"gpt2", "mlp"}}},
+      {"model.layers", "blocks", Whole{AT(model.layers), 1, 10'000}},
+      {"model.heads", "attention heads a block; divides the width",
+       Whole{AT(model.heads), 1, 65'536}},
+      {"model.width", "elements of a token's vector", Whole{AT(model.width), 1, 1 << 20}},
+      {"model.ffn", "inner width of the feed-forward part; 0: four times the width",
+       Whole{AT(model.ffn), 0, 1 << 22}},
+      {"model.context", "tokens of a sequence", Whole{AT(model.context), 1, 1 << 20}},
+      {"model.vocab", "token ids; auto: the tokenizer's",
+       Whole{AT(model.vocab), 1, 1 << 22, /*automatic=*/0}},
+      {"model.dropout", "share of elements dropped in training",
+       Real{AT(model.dropout), 0, 1, false, kBelow}},
+      {"model.tied", "the output head shares the embedding's weight", Flag{AT(model.tied)}},
+      {"model.bias", "linear layers and norms have a bias", Flag{AT(model.bias)}},
+      {"model.norm_eps", "added to the variance in layer norms",
+       Real{AT(model.norm_eps), 0, 1, kAbove}},
+      {"model.init_std", "standard deviation of the start weights",
+       Real{AT(model.init_std), 0, 100, kAbove}},
+
+      {"data.train", "token file of the training text", Text{AT(data.train)}},
+      {"data.valid", "token file of the validation text", Text{AT(data.valid)}},
+      {"data.tokenizer", "what the token ids are", Choice{AT(data.tokenizer), {"bytes"}}},
+      {"data.global_batch", "sequences in one optimizer step, all ranks together",
+       Whole{AT(data.global_batch), 1, 1 << 24}},
+      {"data.micro_batch", "sequences in one forward call; divides the global batch",
+       Whole{AT(data.micro_batch), 1, 1 << 24}},
+      {"data.eval_batches", "global batches in one evaluation",
+       Whole{AT(data.eval_batches), 1, 1 << 24}},
+      {"data.shuffle", "sequences in an order drawn anew each epoch", Flag{AT(data.shuffle)}},
+
+      {"numerics.grains", "leaves a step is cut into; divides global_batch / micro_batch",
+       Whole{AT(numerics.grains), 1, 1 << 16, /*automatic=*/0}},
+
+      {"optim.name", "optimizer", Choice{AT(optim.name), {"adamw"}}},
+      {"optim.lr", "learning rate at the top of the schedule", Real{AT(optim.lr), 0, 100, kAbove}},
+      {"optim.warmup_steps", "steps in which the rate rises to the top",
+       Whole{AT(optim.warmup_steps), 0, kMany}},
+      {"optim.decay", "how the rate falls after warmup",
+       Choice{AT(optim.decay), {"cosine", "linear", "constant"}}},
+      {"optim.min_lr_ratio", "the last rate as a share of the top",
+       Real{AT(optim.min_lr_ratio), 0, 1}},
+      {"optim.grad_clip", "largest norm of the gradient; 0: no clipping",
+       Real{AT(optim.grad_clip), 0, 1e9}},
+      {"optim.weight_decay", "decoupled decay of matrices", Real{AT(optim.weight_decay), 0, 100}},
+      {"optim.beta1", "decay of the first moment", Real{AT(optim.beta1), 0, 1, false, kBelow}},
+      {"optim.beta2", "decay of the second moment", Real{AT(optim.beta2), 0, 1, false, kBelow}},
+      {"optim.eps", "added to the root of the second moment", Real{AT(optim.eps), 0, 1, kAbove}},
+
+      {"parallel.data", "data-parallel ranks; auto: all ranks of the job",
+       Whole{AT(parallel.data), 1, 1 << 16, /*automatic=*/-1}},
+
+      {"comm.engine", "ranks as processes over shared memory, or as threads of one process",
+       Choice{AT(comm.engine), {"shm", "threads"}}},
+      {"comm.bucket_mb", "MiB of gradients that travel in one collective",
+       Real{AT(comm.bucket_mb), 0, 65'536, kAbove}},
+      {"comm.first_bucket_mb", "MiB of the first bucket, small so that communication starts early",
+       Real{AT(comm.first_bucket_mb), 0, 65'536, kAbove}},
+      {"comm.overlap", "communicate while backward still runs", Flag{AT(comm.overlap)}},
+      {"comm.timeout_s", "seconds a rank waits for its peers before it reports who is missing",
+       Real{AT(comm.timeout_s), 0, 604'800, kAbove}},
+
+      {"log.every", "steps between progress lines", Whole{AT(log.every), 1, kMany}},
+      {"log.eval_every", "steps between evaluations; 0: at the end only",
+       Whole{AT(log.eval_every), 0, kMany}},
+      {"log.tensorboard", "write TensorBoard events", Flag{AT(log.tensorboard)}},
+  };
+  return rows;
+}
+
+#undef AT
+
+/// The shortest text that reads back as the same double.
+std::string shortest(double value) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value);
+  return std::string(text.data(), end.ptr);
+}
+
+std::string range_of(const Row& row) {
+  return std::visit(
+      Overloaded{
+          [](const Whole& w) {
+            std::string text = w.hi == std::numeric_limits<int64_t>::max()
+                                   ? base::str("a whole number from ", w.lo)
+                                   : base::str("a whole number from ", w.lo, " to ", w.hi);
+            return w.automatic ? text + " or \"auto\"" : text;
+          },
+          [](const Real& r) {
+            return base::str("a number ", r.above_lo ? "above " : "from ", shortest(r.lo),
+                             r.below_hi ? ", below " : " to ", shortest(r.hi));
+          },
+          [](const Flag&) { return std::string("true or false"); },
+          [](const Text&) { return std::string("a text that is not empty"); },
+          [](const Choice& c) {
+            return c.words.size() == 1 ? base::str("\"", c.words[0], "\"")
+                                       : "one of " + base::joined(c.words, " or ");
+          },
+      },
+      row.kind);
+}
+
+[[noreturn]] void refuse(const Row& row, const std::string& written, const std::string& more = {}) {
+  throw UsageError(base::str(row.name, " = ", written, " does not fit (", row.doc,
+                             ").\n  It wants ", range_of(row), ".", more));
+}
+
+[[noreturn]] void unknown_key(const std::string& key) {
+  std::vector<std::string> names;
+  std::vector<std::string> sections;
+  const size_t dot = key.find('.');
+  const std::string section = key.substr(0, dot);
+  std::vector<std::string> of_section;
+  std::string same_last_part;
+  for (const Row& row : table()) {
+    names.push_back(row.name);
+    const size_t at = row.name.find('.');
+    if (sections.empty() || sections.back() != row.name.substr(0, at)) {
+      sections.push_back(row.name.substr(0, at));
+    }
+    if (row.name.substr(0, at) == section) of_section.push_back(row.name.substr(at + 1));
+    const std::string last = dot == std::string::npos ? key : key.substr(dot + 1);
+    if (row.name.substr(at + 1) == last) same_last_part = row.name;
+  }
+  std::string near = base::nearest(key, names);
+  if (near.empty()) near = same_last_part;
+  std::string help;
+  if (!near.empty()) {
+    help = base::str("Did you mean \"", near, "\"?");
+  } else if (!of_section.empty()) {
+    help = base::str("The keys of [", section, "] are ", base::joined(of_section), ".");
+  } else {
+    help = base::str("The sections are ", base::joined(sections), ".");
+  }
+  throw UsageError(base::str("there is no key \"", key, "\".\n  ", help));
+}
+
+const Row& row_of(const std::string& key) {
+  for (const Row& row : table()) {
+    if (row.name == key) return row;
+  }
+  unknown_key(key);
+}
+
+// ---- typed values
+
+void assign(TrainConfig& config, const Row& row, const Whole& w, const Json& value) {
+  if (w.automatic && (value == "auto" || value == *w.automatic)) {
+    *w.at(config) = *w.automatic;
+    return;
+  }
+  const bool fits_int64 = value.is_number_integer() &&
+                          (!value.is_number_unsigned() ||
+                           value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()});
+  if (!fits_int64) refuse(row, value.dump());
+  const auto number = value.get<int64_t>();
+  if (number < w.lo || number > w.hi) refuse(row, value.dump());
+  *w.at(config) = number;
+}
+
+void assign(TrainConfig& config, const Row& row, const Real& r, const Json& value) {
+  if (!value.is_number()) refuse(row, value.dump());
+  const auto number = value.get<double>();
+  const bool inside = std::isfinite(number) && (r.above_lo ? number > r.lo : number >= r.lo) &&
+                      (r.below_hi ? number < r.hi : number <= r.hi);
+  if (!inside) refuse(row, shortest(number));
+  *r.at(config) = number;
+}
+
+void assign(TrainConfig& config, const Row& row, const Flag& f, const Json& value) {
+  if (!value.is_boolean()) refuse(row, value.dump());
+  *f.at(config) = value.get<bool>();
+}
+
+void assign(TrainConfig& config, const Row& row, const Text& t, const Json& value) {
+  if (!value.is_string() || value.get_ref<const std::string&>().empty()) refuse(row, value.dump());
+  const auto& text = value.get_ref<const std::string&>();
+  const bool control =
+      std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  if (control) refuse(row, value.dump(), " It has no control characters.");
+  // A name that wanders off would put the run folder outside run.dir.
+  if (row.name == "run.name" &&
+      (text.find('/') != std::string::npos || text[0] == '.' || text.size() > 100)) {
+    refuse(row, value.dump(), " It has no slash, no leading dot and at most 100 bytes.");
+  }
+  *t.at(config) = text;
+}
+
+void assign(TrainConfig& config, const Row& row, const Choice& c, const Json& value) {
+  if (!value.is_string()) refuse(row, value.dump());
+  const auto& word = value.get_ref<const std::string&>();
+  if (std::find(c.words.begin(), c.words.end(), word) == c.words.end()) {
+    const std::string near = base::nearest(word, c.words);
+    refuse(row, value.dump(),
+           near.empty() ? std::string() : base::str(" Did you mean \"", near, "\"?"));
+  }
+  *c.at(config) = word;
+}
+
+void assign(TrainConfig& config, const Row& row, const Json& value) {
+  std::visit([&](const auto& kind) { assign(config, row, kind, value); }, row.kind);
+}
+
+// ---- text
+
+/// Null where the text is no number of the kind.
+template <class Number>
+Json parsed(std::string_view text) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return nullptr;
+  return number;
+}
+
+/// The typed value that `text` writes.
+Json typed(const Row& row, const std::string& text) {
+  const auto number_or_refuse = [&](Json value) {
+    if (value.is_null()) refuse(row, "\"" + text + "\"");
+    return value;
+  };
+  return std::visit(Overloaded{
+                        [&](const Whole& w) {
+                          if (w.automatic && text == "auto") return Json("auto");
+                          return number_or_refuse(parsed<int64_t>(text));
+                        },
+                        [&](const Real&) { return number_or_refuse(parsed<double>(text)); },
+                        [&](const Flag&) {
+                          if (text != "true" && text != "false") refuse(row, "\"" + text + "\"");
+                          return Json(text == "true");
+                        },
+                        [&](const auto&) { return Json(text); },
+                    },
+                    row.kind);
+}
+
+// ---- rules between keys
+
+std::vector<int64_t> divisors(int64_t number) {
+  std::vector<int64_t> found;
+  for (int64_t d = 1; d * d <= number; ++d) {
+    if (number % d != 0) continue;
+    found.push_back(d);
+    if (d * d != number) found.push_back(number / d);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+int64_t nearest_number(int64_t to, const std::vector<int64_t>& candidates) {
+  return *std::min_element(candidates.begin(), candidates.end(), [to](int64_t a, int64_t b) {
+    return std::abs(a - to) < std::abs(b - to);
+  });
+}
+
+/// The leaves of a cut that `ranks` can share; 0 where there is none.
+int grains_that_fit(int64_t global_batch, int64_t micro_batch, int grains, int ranks) {
+  try {
+    const int cut = plan_batch(global_batch, micro_batch, grains).grains;
+    return cut >= ranks ? cut : 0;
+  } catch (const UsageError&) {
+    return 0;
+  }
+}
+
+/// The `--set` that makes the batch fit `ranks`, nearest first: other grains of the same
+/// micro-batches, then smaller micro-batches. Empty where only fewer ranks would do.
+std::string settings_that_fit(const TrainConfig& config, int ranks) {
+  const int64_t global = config.data.global_batch;
+  std::vector<int64_t> micros = divisors(global);
+  std::erase_if(micros, [&](int64_t micro) { return micro > config.data.micro_batch; });
+  for (auto micro = micros.rbegin(); micro != micros.rend(); ++micro) {
+    const std::string cut =
+        *micro == config.data.micro_batch ? "" : base::str(" --set data.micro_batch=", *micro);
+    const auto configured = static_cast<int>(config.numerics.grains);
+    if (grains_that_fit(global, *micro, configured, ranks) > 0) return cut;
+    if (grains_that_fit(global, *micro, 0, ranks) > 0) return cut + " --set numerics.grains=auto";
+    for (const int64_t grains : divisors(global / *micro)) {
+      if (grains >= ranks) return base::str(cut, " --set numerics.grains=", grains);
+    }
+  }
+  return "";
+}
+
+void check_batch(const TrainConfig& config, int ranks) {
+  int grains = 0;
+  try {
+    const BatchPlan batch = plan_batch(config.data.global_batch, config.data.micro_batch,
+                                       static_cast<int>(config.numerics.grains));
+    grains = batch.grains;
+    plan_leaves(grains, ranks, LeafAssignment::contiguous);
+  } catch (const UsageError& error) {
+    std::string help = settings_that_fit(config, ranks);
+    if (!help.empty()) help = "\n  This fits:" + help;
+    if (grains > 0) help += base::str("\n  Or start no more than ", grains, " ranks: -n ", grains);
+    throw UsageError(error.what() + help);
+  }
+}
+
+}  // namespace
+
+const std::vector<ConfigKey>& config_keys() {
+  static const std::vector<ConfigKey> keys = [] {
+    std::vector<ConfigKey> made;
+    for (const Row& row : table()) made.push_back({row.name, row.doc + "; " + range_of(row)});
+    return made;
+  }();
+  return keys;
+}
+
+void set_key(TrainConfig& config, const std::string& key, const std::string& text) {
+  const Row& row = row_of(key);
+  assign(config, row, typed(row, text));
+}
+
+std::string get_key(const TrainConfig& config, const std::string& key) {
+  const Json value = get_value(config, key);
+  if (value.is_string()) return value.get<std::string>();
+  return value.is_number_float() ? shortest(value.get<double>()) : value.dump();
+}
+
+void set_value(TrainConfig& config, const std::string& key, const Json& value) {
+  assign(config, row_of(key), value);
+}
+
+Json get_value(const TrainConfig& config, const std::string& key) {
+  // The table finds members of a changeable config; it does not change them.
+  auto& members = const_cast<TrainConfig&>(config);
+  return std::visit(Overloaded{
+                        [&](const Whole& w) {
+                          const int64_t number = *w.at(members);
+                          return w.automatic == number ? Json("auto") : Json(number);
+                        },
+                        [&](const auto& kind) { return Json(*kind.at(members)); },
+                    },
+                    row_of(key).kind);
+}
+
+Json to_json(const TrainConfig& config) {
+  Json json = Json::object();
+  for (const Row& row : table()) {
+    const size_t dot = row.name.find('.');
+    json[row.name.substr(0, dot)][row.name.substr(dot + 1)] = get_value(config, row.name);
+  }
+  return json;
+}
+
+TrainConfig from_json(const Json& json) {
+  if (!json.is_object()) throw UsageError("a config is an object of sections");
+  TrainConfig config;
+  for (const auto& [section, keys] : json.items()) {
+    if (!keys.is_object()) {
+      throw UsageError(base::str("\"", section, "\" is no section with keys in it"));
+    }
+    for (const auto& [key, value] : keys.items()) set_value(config, section + "." + key, value);
+  }
+  return config;
+}
+
+std::vector<std::string> preset_names() { return {"nano", "small"}; }
+
+TrainConfig preset(const std::string& name) {
+  TrainConfig config;
+  config.run.name = name;
+  if (name == "nano") return config;
+  if (name == "small") {
+    config.run.steps = 50;
+    config.model.layers = 6;
+    config.model.heads = 6;
+    config.model.width = 384;
+    config.model.context = 256;
+    config.data.global_batch = 8;
+    config.data.micro_batch = 4;
+    config.data.eval_batches = 4;
+    config.optim.lr = 1e-3;
+    config.optim.warmup_steps = 10;
+    config.log.eval_every = 0;
+    return config;
+  }
+  const std::string near = base::nearest(name, preset_names());
+  throw UsageError(base::str("there is no preset \"", name, "\".\n  ",
+                             near.empty() ? "" : base::str("Did you mean \"", near, "\"? "),
+                             "Presets: ", base::joined(preset_names()), "."));
+}
+
+void check(const TrainConfig& config, int ranks) {
+  if (ranks < 1) throw UsageError(base::str("a job of ", ranks, " ranks: at least 1 is needed"));
+  if (config.model.family == "gpt2" && config.model.width % config.model.heads != 0) {
+    const int64_t heads = nearest_number(config.model.heads, divisors(config.model.width));
+    const int64_t share = std::max<int64_t>(1, config.model.width / config.model.heads);
+    throw UsageError(base::str("model.heads = ", config.model.heads,
+                               " does not divide model.width = ", config.model.width,
+                               ".\n  These fit: --set model.heads=", heads,
+                               " or --set model.width=", share * config.model.heads));
+  }
+  if (config.parallel.data != -1 && config.parallel.data != ranks) {
+    throw UsageError(base::str("parallel.data = ", config.parallel.data, ", but the job has ",
+                               ranks, ranks == 1 ? " rank" : " ranks", ".\n  This fits: -n ",
+                               config.parallel.data, ", or --set parallel.data=auto"));
+  }
+  check_batch(config, ranks);
+}
+
+}  // namespace lockstep::plan
