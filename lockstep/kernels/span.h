@@ -6,7 +6,7 @@
 
 namespace lockstep::kernels {
 
-/// into[i] += from[i].
+/// into[i] += from[i]. The spans do not overlap.
 void add(float* into, const float* from, int64_t count);
 
 /// True if every element is finite.
