@@ -1,9 +1,17 @@
 /// Ranks that communicate, in order: the tensor face of net::Group.
 ///
 /// A call that ends in `Work` starts and returns; `wait()` is stream-ordered and `synchronize()`
-/// blocks the host: on a CPU both block. Collectives of one group run in the order in which they
-/// were called, on the group's communication thread (`ls-comm-NAME`) if asynchronous, else in the
-/// caller's thread when nothing is queued before them.
+/// blocks the host: on a CPU both block.
+///
+/// Calls of one group run in the order in which they were made, none overtakes another: on the
+/// group's communication thread (`ls-comm-NAME`), except a synchronous call or a collective of at
+/// most 4 KiB, which runs in the caller's thread if nothing is before it, and a call that has not
+/// begun when wait() comes, which the waiter runs itself. All ranks of a group make the same
+/// collectives in the same order. Two ranks that exchange large messages: one sends first, the
+/// other receives first.
+///
+/// Arguments are checked before any byte is sent. A CommError finishes the group: later calls throw
+/// it too.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,11 +31,12 @@ using net::ReduceOp;
 /// A collective under way. Holds its tensors until it is complete. Copies share the state.
 class Work {
  public:
-  /// Returns when the result is there; throws what the collective threw (CommError).
+  /// Returns when the result is there; throws what the collective threw (CommError), each time. No
+  /// endless wait: every call before this one ends within the group's timeout.
   void wait();
   void synchronize() { wait(); }
   bool done() const;
-  /// How long `wait` blocked its callers: the part of the call that was not hidden.
+  /// How long the call blocked its callers: the part of it that was not hidden.
   double exposed_seconds() const;
 
   struct State;
@@ -40,18 +49,19 @@ class Work {
 /// One of this rank's maximal whole subtrees of a canonical sum.
 struct LeafTerm {
   plan::LeafRange leaves;
-  at::Tensor value;      // contiguous, float32 or float64; the same shape for all terms
+  at::Tensor value;  // contiguous, float32 or float64; the same size for all terms
 };
 
 struct GroupTotals {
-  int64_t bytes = 0;              // of peers' memory, read and written
-  double seconds = 0;             // inside collectives
-  double exposed_seconds = 0;     // callers blocked in wait() or in synchronous calls
+  int64_t bytes = 0;           // of peers' memory, read and written
+  double seconds = 0;          // inside collectives
+  double exposed_seconds = 0;  // callers blocked in wait() or in calls they ran themselves
 };
 
 class ProcessGroup {
  public:
   explicit ProcessGroup(std::shared_ptr<net::Group> group);
+  /// If calls are still under way, first ends every wait of the job: a peer may be gone.
   ~ProcessGroup();
 
   int rank() const;
@@ -66,11 +76,16 @@ class ProcessGroup {
   /// The canonical sum over `leaves` leaves; every rank finds it in `result` (may be a term's
   /// tensor). A rank may bring no term.
   [[nodiscard]] Work all_reduce(std::vector<LeafTerm> terms, int leaves, at::Tensor result);
-  /// `in` is the concatenation of all ranks' slices; numel must be size() * out.numel().
+  /// `in` is the concatenation of all ranks' slices; numel must be size() * out.numel(). `in` and
+  /// `out` are apart, and so in all_to_all.
   [[nodiscard]] Work reduce_scatter(at::Tensor in, at::Tensor out, ReduceOp op = ReduceOp::sum);
   [[nodiscard]] Work reduce_scatter_uneven(at::Tensor in, at::Tensor out,
                                            std::vector<int64_t> counts,
                                            ReduceOp op = ReduceOp::sum);
+  /// The canonical sum over `leaves` leaves; rank r finds its counts[r] elements of it in `out`.
+  [[nodiscard]] Work reduce_scatter_uneven(std::vector<LeafTerm> terms, int leaves, at::Tensor out,
+                                           std::vector<int64_t> counts);
+  /// `in` may be this rank's part of `out`.
   [[nodiscard]] Work all_gather(at::Tensor in, at::Tensor out);
   [[nodiscard]] Work all_gather_uneven(at::Tensor in, at::Tensor out, std::vector<int64_t> counts);
   [[nodiscard]] Work broadcast(at::Tensor x, int root);

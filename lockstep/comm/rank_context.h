@@ -11,15 +11,15 @@
 namespace lockstep {
 
 struct RankContext {
-  std::shared_ptr<ProcessGroup> world;   // all ranks
-  std::shared_ptr<ProcessGroup> dp;      // the replicas of this rank's part of the model
+  std::shared_ptr<ProcessGroup> world;  // all ranks
+  std::shared_ptr<ProcessGroup> dp;     // the replicas of this rank's part of the model
   uint64_t seed = 0;
-  bool training = true;                  // dropout is active
+  bool training = true;  // dropout is active
 
   int64_t step = 0;
   int leaf = 0;
   int micro = 0;
-  int64_t first_sample = 0;              // index in the step of the micro-batch's first sample
+  int64_t first_sample = 0;  // index in the step of the micro-batch's first sample
 
   /// The key of draws for `purpose` in `layer`, for one sample of the micro-batch at hand. The
   /// counter is the element's index in the logical tensor of that sample.
