@@ -1,0 +1,50 @@
+# The ways in. Everything else is CMake: see CMakePresets.json.
+#
+#   make demo       packages, build, data, and a first training run on two ranks
+#   make test       packages, build, data, and the default test suite
+#   make build      the command at build/bin/lockstep
+#   make sanitize   the rank tests under ASan + UBSan, then under TSan
+#   make test-long  tests that take minutes
+#   make format     clang-format over all sources
+
+BUILD ?= build
+CTEST_FLAGS ?= --output-on-failure --timeout 300
+JOBS ?= $(shell nproc)
+
+PACKAGES = g++ cmake ninja-build ccache libtorch-dev libopenblas0-pthread libcli11-dev \
+           libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev libgtest-dev librapidcheck-dev
+
+.PHONY: demo test build setup data sanitize test-long format clean
+
+demo: build data
+	@bash docs/demo.sh $(BUILD)
+
+build: setup
+	@cmake --preset release -B $(BUILD) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@rm -f $(BUILD).log
+	@cmake --build $(BUILD) -j $(JOBS)
+
+# Installs what is missing; asks for nothing when all is there.
+setup:
+	@bash cmake/install_packages.sh $(PACKAGES)
+
+data: build
+	@$(BUILD)/bin/lockstep data prepare austen
+
+test: build data
+	@cd $(BUILD) && ctest $(CTEST_FLAGS) -LE long -j $(JOBS)
+
+test-long: build data
+	@cd $(BUILD) && ctest --output-on-failure -L long
+
+sanitize: setup data
+	@cmake --preset asan && cmake --build build-asan -j $(JOBS)
+	@cd build-asan && ctest --output-on-failure -L ranks
+	@cmake --preset tsan && cmake --build build-tsan -j $(JOBS)
+	@cd build-tsan && ctest --output-on-failure -L ranks
+
+format:
+	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
+
+clean:
+	rm -rf build build-*

@@ -1,0 +1,61 @@
+#include "lockstep/train/evaluation.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "lockstep/input/sampler.h"
+#include "lockstep/plan/batch_plan.h"
+#include "lockstep/plan/norm_chunks.h"
+#include "lockstep/train/batch_tensors.h"
+
+namespace lockstep {
+namespace {
+
+double leaf_loss(models::LanguageModel& model, const input::TokenFile& data,
+                 const EvaluationOptions& options, const RankContext& context, int leaf) {
+  std::vector<int64_t> tokens(
+      static_cast<size_t>(options.micro_batch * (options.context + 1)));
+  for (int64_t row = 0; row < options.micro_batch; ++row) {
+    const int64_t window = leaf * options.micro_batch + row;
+    data.read(input::evaluation_token(data.size(), options.context, options.windows, window),
+              options.context + 1, tokens.data() + row * (options.context + 1));
+  }
+  const auto [ids, targets] = inputs_and_targets(tokens, options.context);
+  const at::Tensor losses = model.token_losses(ids, targets, context).contiguous();
+  double sum = 0;
+  for (int64_t i = 0; i < losses.numel(); ++i) sum += losses.data_ptr<float>()[i];
+  return sum;
+}
+
+}  // namespace
+
+double evaluate(models::LanguageModel& model, const input::TokenFile& data,
+                const EvaluationOptions& options, const RankContext& context) {
+  const at::NoGradGuard no_grad;
+  RankContext evaluating = context;
+  evaluating.training = false;
+
+  ProcessGroup& world = *context.world;
+  const int leaves = static_cast<int>(options.windows / options.micro_batch);
+  // More ranks than leaves: the last ranks have none, and take part in the sum only.
+  const int working = std::min(world.size(), leaves);
+  plan::LeafRange mine{leaves, leaves};
+  if (world.rank() < working) {
+    mine = plan::plan_leaves(leaves, working, plan::LeafAssignment::contiguous)
+               .run_of(world.rank());
+  }
+  std::vector<double> losses(static_cast<size_t>(leaves));
+  for (int leaf = mine.lo; leaf < mine.hi; ++leaf) {
+    losses[static_cast<size_t>(leaf)] = leaf_loss(model, data, options, evaluating, leaf);
+  }
+  std::vector<LeafTerm> terms;
+  for (const plan::LeafRange& range : plan::maximal_subtrees(leaves, mine)) {
+    terms.push_back({range, at::full({1}, plan::tree_sum(losses.data() + range.lo, range.size()),
+                                     at::kDouble)});
+  }
+  at::Tensor total = at::zeros({1}, at::kDouble);
+  world.all_reduce(std::move(terms), leaves, total).wait();
+  return total.item<double>() / static_cast<double>(options.windows * options.context);
+}
+
+}  // namespace lockstep

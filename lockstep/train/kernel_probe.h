@@ -1,0 +1,29 @@
+/// Do all ranks compute alike? Each runs its own kernels on a fixed input at start; the group
+/// compares the digests. Unlike processors, library versions or settings are refused before the
+/// first step, because with them equal bits on every layout cannot hold.
+#pragma once
+
+#include <string>
+
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep {
+
+/// A digest over products of a small, a middle and a large shape, layer norm and its backward,
+/// exp, gelu, softmax and a sum.
+std::string kernel_fingerprint();
+
+/// "avx2", "avx512"...: what LibTorch's own kernels were told to use.
+std::string instruction_set();
+
+/// "aten-1.13.1".
+std::string kernel_set();
+
+/// Throws UsageError on every rank if fingerprints differ, naming the ranks and the setting that
+/// makes them alike.
+void require_alike(ProcessGroup& world);
+
+/// The rate of a large matrix product on this rank, in flop/s: the base of the utilisation shown.
+double measure_gemm_peak();
+
+}  // namespace lockstep

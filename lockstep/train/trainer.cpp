@@ -1,0 +1,323 @@
+#include "lockstep/train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/base/units.h"
+#include "lockstep/files/byte_tokenizer.h"
+#include "lockstep/kernels/span.h"
+#include "lockstep/memory/counting_allocator.h"
+#include "lockstep/optim/schedule.h"
+#include "lockstep/torch_inside/gemm_counter.h"
+#include "lockstep/train/batch_tensors.h"
+#include "lockstep/train/evaluation.h"
+#include "lockstep/train/kernel_probe.h"
+#include "lockstep/train/model_file.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Steps that are not counted in the throughput: caches and allocators are still filling.
+int64_t warmup_of_throughput(int64_t steps) { return std::min<int64_t>(5, steps / 4); }
+
+std::vector<optim::Span> optimizer_spans(state::ParamStore& params,
+                                         const state::GradStore& grads) {
+  std::vector<optim::Span> spans;
+  const plan::ParamTable& table = params.table();
+  for (size_t p = 0; p < table.params.size(); ++p) {
+    if (!table.params[p].trainable) continue;
+    const int param = static_cast<int>(p);
+    spans.push_back({.master = params.master(param),
+                     .gradient = grads.gradient(param),
+                     .count = table.params[p].numel,
+                     .decay = table.params[p].decay});
+  }
+  return spans;
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
+    : options_(options), config_(options_.config), endpoint_(endpoint) {
+  endpoint_.set_status(-1, "start");
+  const std::shared_ptr<net::Group> world = endpoint_.world();
+  plan::check(config_, world->size());
+  context_.world = std::make_shared<ProcessGroup>(world);
+  std::vector<int> everyone(static_cast<size_t>(world->size()));
+  for (int rank = 0; rank < world->size(); ++rank) everyone[static_cast<size_t>(rank)] = rank;
+  context_.dp = context_.world->subgroup(everyone, "dp");
+  context_.seed = static_cast<uint64_t>(config_.run.seed);
+  require_alike(*context_.world);
+  const int rank = context_.dp->rank();
+
+  const int64_t context = config_.model.context;
+  train_data_ = input::TokenFile::open(config_.data.train);
+  valid_data_ = input::TokenFile::open(config_.data.valid);
+  input::require_window(*train_data_, context);
+  input::require_window(*valid_data_, context);
+  const int64_t vocab =
+      config_.model.vocab > 0 ? config_.model.vocab : files::kByteVocabulary;
+  train_data_->check_ids(vocab);
+  valid_data_->check_ids(vocab);
+
+  inputs_.batch = plan::plan_batch(config_.data.global_batch, config_.data.micro_batch,
+                                   static_cast<int>(config_.numerics.grains));
+  inputs_.leaves = plan::plan_leaves(inputs_.batch.grains, context_.dp->size(),
+                                     plan::LeafAssignment::contiguous);
+  inputs_.overlap = config_.comm.overlap;
+  identity_ = {.batch = inputs_.batch,
+               .kernel_set = kernel_set(),
+               .instruction_set = instruction_set()};
+
+  model_ = models::make_model(config_, vocab);
+  params_ = std::make_unique<state::ParamStore>(
+      *model_, model_->ties(), [this](const std::string& path) { return model_->init_of(path); },
+      state::ParamStoreOptions{
+          .seed = context_.seed,
+          .first_bucket_bytes =
+              static_cast<int64_t>(config_.comm.first_bucket_mb * static_cast<double>(MiB)),
+          .bucket_bytes = static_cast<int64_t>(config_.comm.bucket_mb * static_cast<double>(MiB))});
+  inputs_.table = params_->table();
+  inputs_.buckets = params_->buckets();
+  grads_ = std::make_unique<state::GradStore>(*params_, *context_.dp, inputs_.leaves,
+                                              inputs_.batch.micro_batches_per_grain);
+  runner_ = std::make_unique<StepRunner>(plan::data_parallel_program(inputs_, rank), inputs_.batch,
+                                         *params_, *grads_, *context_.dp);
+  optimizer_ = std::make_unique<optim::AdamW>(
+      optim::AdamWOptions{.beta1 = config_.optim.beta1,
+                          .beta2 = config_.optim.beta2,
+                          .eps = config_.optim.eps,
+                          .weight_decay = config_.optim.weight_decay},
+      optimizer_spans(*params_, *grads_));
+  batches_ = std::make_unique<input::BatchStream>(
+      train_data_,
+      input::Sampler{.tokens = train_data_->size(),
+                     .context = context,
+                     .seed = context_.seed,
+                     .shuffle = config_.data.shuffle},
+      inputs_.batch, inputs_.leaves.rounds_of(rank, inputs_.batch.micro_batches_per_grain), 0,
+      config_.run.steps);
+
+  at::Tensor peak = at::full({1}, measure_gemm_peak(), at::kDouble);
+  context_.world->all_reduce(peak).wait();
+  gemm_peak_ = peak.item<double>();
+
+  if (context_.world->rank() == 0) {
+    log_ = std::make_unique<RunLog>(RunLogOptions{.folder = options_.run_folder,
+                                                  .console_fd = options_.console_fd,
+                                                  .steps = config_.run.steps,
+                                                  .every = config_.log.every,
+                                                  .tensorboard = config_.log.tensorboard});
+    log_->say(base::str(config_.model.family, ", ", base::with_commas(params_->table().numel()),
+                        " parameters | ", world->size(), world->size() == 1 ? " rank" : " ranks",
+                        " over ", config_.comm.engine, " | ", inputs_.buckets.buckets.size(),
+                        inputs_.buckets.buckets.size() == 1 ? " bucket" : " buckets",
+                        " | identity ", identity_.text()));
+  }
+}
+
+Trainer::~Trainer() = default;
+
+TrainResult Trainer::run() {
+  TrainResult result;
+  context_.dp->reset_totals();
+  gemm_flops_at_start_ = torch_inside::gemm_flops_of_this_thread();
+  int64_t done = 0;
+  while (done < config_.run.steps && !result.stopped) {
+    train_step(done);
+    ++done;
+    const bool last = done == config_.run.steps;
+    result.stopped = stop_agreed() && !last;
+    const bool due = config_.log.eval_every > 0 && done % config_.log.eval_every == 0;
+    if (last || due) evaluate_at(done);
+  }
+  if (config_.run.steps == 0) evaluate_at(0);
+
+  endpoint_.set_status(done, "save");
+  const std::string summary = summarize(done);
+  if (context_.world->rank() == 0) {
+    result.summary = summary;
+    save_model(options_.run_folder + "/final.safetensors", *params_,
+               {.config = config_,
+                .vocab = config_.model.vocab > 0 ? config_.model.vocab : files::kByteVocabulary,
+                .identity = identity_.text(),
+                .param_digest = params_->digest().text(),
+                .step = done});
+    const std::string path = options_.run_folder + "/summary.json";
+    std::ofstream out(path);
+    out << summary << '\n' << std::flush;
+    if (!out) throw StateError(base::str(path, ": cannot be written. Free space on the disk."));
+    if (result.stopped) {
+      log_->say(base::str("stopped on request after step ", done, "; saved ", options_.run_folder,
+                          "/final.safetensors"));
+    }
+  }
+  context_.world->barrier();
+  return result;
+}
+
+void Trainer::train_step(int64_t step) {
+  const auto start = Clock::now();
+  context_.step = step;
+  comm_before_ = context_.dp->totals();
+  const std::vector<input::MicroBatch> batches = batches_->next();
+  const double lr = optim::learning_rate({.peak = config_.optim.lr,
+                                          .warmup_steps = config_.optim.warmup_steps,
+                                          .steps = config_.run.steps,
+                                          .decay = optim::decay_of(config_.optim.decay),
+                                          .min_ratio = config_.optim.min_lr_ratio},
+                                         step);
+  const int64_t tokens = config_.data.global_batch * config_.model.context;
+
+  StepCompute compute;
+  compute.entering = [&](const plan::Step& op) {
+    endpoint_.set_status(step, plan::text(op).c_str());
+  };
+  compute.forward = [&](int leaf, int micro) {
+    const auto batch =
+        std::find_if(batches.begin(), batches.end(), [&](const input::MicroBatch& candidate) {
+          return candidate.round == plan::Round{leaf, micro};
+        });
+    context_.leaf = leaf;
+    context_.micro = micro;
+    context_.first_sample = batch->samples.lo;
+    samples_ += batch->samples.size();
+    const auto [ids, targets] = inputs_and_targets(batch->tokens, batch->context);
+    return model_->token_losses(ids, targets, context_);
+  };
+  compute.update = [&](double grad_norm) {
+    if (!std::isfinite(grad_norm)) return;   // require_finite says more
+    const double clip = config_.optim.grad_clip;
+    optimizer_->step(lr, clip > 0 && grad_norm > clip ? clip / grad_norm : 1.0);
+  };
+  // The one place that divides: the loss is a sum over tokens, and each weighs alike.
+  last_ = runner_->run(compute, 1.0 / static_cast<double>(tokens));
+  require_finite(step, last_);
+  step_seconds_.push_back(seconds_since(start));
+  if (log_) log_->step(report_of(step, last_, step_seconds_.back(), lr));
+}
+
+StepReport Trainer::report_of(int64_t step, const StepResult& result, double seconds, double lr) {
+  const int64_t tokens = config_.data.global_batch * config_.model.context;
+  const GroupTotals now = context_.dp->totals();
+  const double comm = now.seconds - comm_before_.seconds;
+  const double exposed = now.exposed_seconds - comm_before_.exposed_seconds;
+  const double rate = static_cast<double>(tokens) / seconds;
+  return {.step = step + 1,
+          .loss = result.loss_sum / static_cast<double>(tokens),
+          .grad_norm = result.grad_norm,
+          .lr = lr,
+          .seconds = seconds,
+          .tokens = tokens,
+          .tokens_per_second = rate,
+          .mfu = model_->flops_per_token() * rate / gemm_peak_,
+          .memory_bytes = memory::tensor_memory().current_bytes + grads_->heap_bytes(),
+          .comm_share = comm / seconds,
+          .comm_hidden = comm > 0 ? std::clamp(1 - exposed / comm, 0.0, 1.0) : 0};
+}
+
+void Trainer::evaluate_at(int64_t done) {
+  endpoint_.set_status(done, "evaluation");
+  val_loss_ = evaluate(*model_, *valid_data_,
+                       {.windows = config_.data.eval_batches * config_.data.global_batch,
+                        .micro_batch = config_.data.micro_batch,
+                        .context = config_.model.context},
+                       context_);
+  if (log_) log_->evaluation(done, val_loss_);
+}
+
+void Trainer::require_finite(int64_t step, const StepResult& result) const {
+  if (std::isfinite(result.loss_sum) && std::isfinite(result.grad_norm)) return;
+  std::string culprit = "every gradient is finite, the loss is not";
+  const plan::ParamTable& table = params_->table();
+  for (size_t p = 0; p < table.params.size(); ++p) {
+    if (!table.params[p].trainable) continue;
+    if (kernels::all_finite(grads_->gradient(static_cast<int>(p)), table.params[p].numel)) continue;
+    culprit = base::str("the gradient of \"", table.params[p].name, "\" is not finite");
+    break;
+  }
+  throw TrainingError(base::str("[rank ", context_.world->rank(), " of ", context_.world->size(),
+                                "] step ", step + 1, ": loss ",
+                                result.loss_sum / static_cast<double>(config_.data.global_batch *
+                                                                      config_.model.context),
+                                ", gradient norm ", result.grad_norm, ": ", culprit,
+                                ".\n  A lower --set optim.lr or a longer --set "
+                                "optim.warmup_steps often helps."));
+}
+
+bool Trainer::stop_agreed() {
+  if (options_.stop_requested == nullptr) return false;
+  at::Tensor stop = at::full({1}, options_.stop_requested->load() ? 1 : 0, at::kInt);
+  context_.world->all_reduce(stop, ReduceOp::max).wait();
+  return stop.item<int>() != 0;
+}
+
+std::string Trainer::summarize(int64_t steps_done) {
+  const GroupTotals dp = context_.dp->totals();
+  const int rank = context_.world->rank();
+  const nlohmann::json mine = {
+      {"rank", rank},
+      {"samples", samples_},
+      {"gemm_flops", torch_inside::gemm_flops_of_this_thread() - gemm_flops_at_start_},
+      {"peak_bytes",
+       {{"tensors", memory::tensor_memory().peak_bytes},
+        {"shared_heap", grads_->heap_bytes()},
+        {"optimizer", optimizer_->state_bytes()}}},
+      {"dp_bytes", dp.bytes},
+      {"dp_planned_bytes", plan::planned_bytes(inputs_, context_.dp->rank()) * steps_done},
+      {"dp_exposed_seconds", dp.exposed_seconds}};
+  const std::vector<std::string> all = context_.world->gather_text(mine.dump());
+  if (rank != 0) return {};
+
+  nlohmann::json ranks = nlohmann::json::array();
+  int64_t bytes = 0;
+  int64_t planned = 0;
+  double exposed = 0;
+  for (const std::string& text : all) {
+    nlohmann::json entry = nlohmann::json::parse(text);
+    bytes += entry["dp_bytes"].get<int64_t>();
+    planned += entry["dp_planned_bytes"].get<int64_t>();
+    exposed += entry["dp_exposed_seconds"].get<double>();
+    ranks.push_back(std::move(entry));
+  }
+  const int64_t step_tokens = config_.data.global_batch * config_.model.context;
+  const int64_t skipped = warmup_of_throughput(static_cast<int64_t>(step_seconds_.size()));
+  double seconds = 0;
+  for (size_t i = static_cast<size_t>(skipped); i < step_seconds_.size(); ++i) {
+    seconds += step_seconds_[i];
+  }
+  const double rate =
+      seconds > 0 ? static_cast<double>((static_cast<int64_t>(step_seconds_.size()) - skipped) *
+                                        step_tokens) /
+                        seconds
+                  : 0;
+  const nlohmann::json summary = {
+      {"run", options_.run_folder},
+      {"loss", steps_done > 0 ? last_.loss_sum / static_cast<double>(step_tokens) : std::nan("")},
+      {"val_loss", val_loss_},
+      {"grad_norm", steps_done > 0 ? last_.grad_norm : std::nan("")},
+      {"param_digest", params_->digest().text()},
+      {"identity", identity_.text()},
+      {"steps", steps_done},
+      {"tokens", steps_done * step_tokens},
+      {"tokens_per_second", rate},
+      {"mfu", model_->flops_per_token() * rate / gemm_peak_},
+      {"ranks", ranks},
+      {"groups",
+       {{"dp", {{"bytes", bytes}, {"planned_bytes", planned}, {"exposed_seconds", exposed}}}}}};
+  return summary.dump();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+/// A training run of one rank: the order in which its parts are built, and the loop.
+///
+/// model without start values -> ParamStore (table, buckets, start values) -> GradStore (terms in
+/// the shared heap, hooks) -> StepProgram -> StepRunner. Every part is a function of the config and
+/// this rank's place; nothing numeric depends on the number of ranks.
+#pragma once
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/rank_context.h"
+#include "lockstep/input/batch_stream.h"
+#include "lockstep/models/language_model.h"
+#include "lockstep/optim/adamw.h"
+#include "lockstep/plan/numeric_identity.h"
+#include "lockstep/plan/step_program.h"
+#include "lockstep/plan/train_config.h"
+#include "lockstep/state/grad_store.h"
+#include "lockstep/state/param_store.h"
+#include "lockstep/train/run_log.h"
+#include "lockstep/train/step_runner.h"
+
+namespace lockstep {
+
+struct TrainerOptions {
+  plan::TrainConfig config;
+  std::string run_folder;
+  int console_fd = 2;
+  /// Set from outside to end the run after the step at hand, on all ranks together.
+  const std::atomic<bool>* stop_requested = nullptr;
+};
+
+struct TrainResult {
+  bool stopped = false;       // on request, before the last step
+  std::string summary;        // the JSON object of `--json` (rank 0; empty elsewhere)
+};
+
+class Trainer {
+ public:
+  Trainer(const TrainerOptions& options, net::Endpoint& endpoint);
+  ~Trainer();
+
+  /// Trains to the last step, evaluates, and saves final.safetensors and summary.json (rank 0).
+  /// Throws TrainingError when the loss is no number.
+  TrainResult run();
+
+ private:
+  void train_step(int64_t step);
+  void evaluate_at(int64_t done);
+  void require_finite(int64_t step, const StepResult& result) const;
+  bool stop_agreed();
+  std::string summarize(int64_t steps_done);
+  StepReport report_of(int64_t step, const StepResult& result, double seconds, double lr);
+
+  TrainerOptions options_;
+  const plan::TrainConfig& config_;
+  net::Endpoint& endpoint_;
+  RankContext context_;
+  std::shared_ptr<const input::TokenFile> train_data_;
+  std::shared_ptr<const input::TokenFile> valid_data_;
+  std::shared_ptr<models::LanguageModel> model_;
+  std::unique_ptr<state::ParamStore> params_;
+  std::unique_ptr<state::GradStore> grads_;
+  plan::NumericIdentity identity_;
+  plan::StepInputs inputs_;
+  std::unique_ptr<StepRunner> runner_;
+  std::unique_ptr<optim::AdamW> optimizer_;
+  std::unique_ptr<input::BatchStream> batches_;
+  std::unique_ptr<RunLog> log_;        // rank 0
+
+  double gemm_peak_ = 0;               // flop/s of all ranks
+  int64_t gemm_flops_at_start_ = 0;
+  int64_t samples_ = 0;                // computed by this rank
+  StepResult last_;
+  double val_loss_ = std::nan("");   // null in JSON until evaluated
+  GroupTotals comm_before_;            // of dp, before the step at hand
+  std::vector<double> step_seconds_;
+};
+
+}  // namespace lockstep

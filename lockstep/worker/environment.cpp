@@ -1,0 +1,88 @@
+#include "lockstep/worker/environment.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep::worker {
+namespace {
+
+template <class Number>
+Number number_from(const char* name, Number otherwise) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return otherwise;
+  Number value{};
+  const char* end = text + std::strlen(text);
+  const auto result = std::from_chars(text, end, value);
+  if (result.ec != std::errc() || result.ptr != end) {
+    throw EnvironmentError(base::str(name, "=\"", text,
+                                     "\" is no number. Start ranks with `lockstep train -n N`."));
+  }
+  return value;
+}
+
+/// One rank from joining to leaving. Never throws.
+int run_rank(const std::shared_ptr<net::Region>& region, const Environment& environment, int rank,
+             const std::function<int(net::Endpoint&)>& body) {
+  std::shared_ptr<net::Endpoint> endpoint;
+  try {
+    endpoint = net::Endpoint::join(region, rank, environment.engine == "threads",
+                                   environment.endpoint);
+    const int code = body(*endpoint);
+    endpoint->finish();
+    return code;
+  } catch (const Error& error) {
+    if (endpoint) endpoint->fail(error.what(), error.exit_code());
+    std::fprintf(stderr, "%s\n", error.what());
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    const std::string message = base::str("[rank ", rank, " of ", environment.world_size, "] ",
+                                          error.what());
+    if (endpoint) endpoint->fail(message, 1);
+    std::fprintf(stderr, "%s\n", message.c_str());
+    return 1;
+  }
+}
+
+}  // namespace
+
+Environment read_environment() {
+  Environment environment;
+  if (const char* engine = std::getenv("LOCKSTEP_ENGINE")) environment.engine = engine;
+  environment.rank = number_from("LOCKSTEP_RANK", 0);
+  environment.world_size = number_from("LOCKSTEP_WORLD_SIZE", 1);
+  environment.region_fd = number_from("LOCKSTEP_REGION_FD", -1);
+  environment.console_fd = number_from("LOCKSTEP_CONSOLE_FD", 2);
+  environment.endpoint.timeout =
+      std::chrono::milliseconds(static_cast<int64_t>(1e3 * number_from("LOCKSTEP_TIMEOUT_S", 120.0)));
+  environment.endpoint.oversubscribed = number_from("LOCKSTEP_OVERSUBSCRIBED", 0) != 0;
+  return environment;
+}
+
+int run_ranks(const Environment& environment, const std::function<int(net::Endpoint&)>& body) {
+  const std::shared_ptr<net::Region> region =
+      environment.region_fd >= 0 ? net::Region::attach(environment.region_fd)
+                                 : net::Region::in_process(environment.world_size);
+  if (environment.engine != "threads") return run_rank(region, environment, environment.rank, body);
+
+  std::mutex mutex;             // guards first_failure
+  int first_failure = 0;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < environment.world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      const int code = run_rank(region, environment, rank, body);
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (first_failure == 0) first_failure = code;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return first_failure;
+}
+
+}  // namespace lockstep::worker

@@ -1,0 +1,30 @@
+/// What the launcher told this process: the variables of launch/job.h.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "lockstep/net/world.h"
+
+namespace lockstep::worker {
+
+struct Environment {
+  std::string engine = "shm";
+  int rank = 0;                 // shm: of this process
+  int world_size = 1;
+  int region_fd = -1;           // -1: no launcher; the process makes its own region
+  int console_fd = 2;
+  net::EndpointOptions endpoint;
+};
+
+/// Throws EnvironmentError for a value that cannot be read.
+Environment read_environment();
+
+/// Joins the world and runs `body` for each rank of this process (one, or all as threads). An
+/// exception of a rank is put where launcher and peers find it; returns the exit code of the first
+/// rank that failed, else of rank 0.
+int run_ranks(const Environment& environment,
+              const std::function<int(net::Endpoint& endpoint)>& body);
+
+}  // namespace lockstep::worker
