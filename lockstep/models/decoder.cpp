@@ -1,0 +1,171 @@
+#include "lockstep/models/decoder.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/unbind.h>
+
+#include <cmath>
+#include <limits>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/models/detail/settings_check.h"
+#include "lockstep/models/dropout.h"
+
+namespace lockstep::models {
+namespace {
+
+void check(const DecoderSettings& settings) {
+  require_size("vocab", settings.vocab);
+  require_size("layers", settings.layers);
+  require_size("heads", settings.heads);
+  require_size("width", settings.width);
+  require_size("ffn", settings.ffn);
+  require_size("context", settings.context);
+  if (settings.width % settings.heads != 0) {
+    throw UsageError(base::str("model.width ", settings.width, " does not divide by model.heads ",
+                               settings.heads));
+  }
+  require_dropout(settings.dropout);
+  require_positive("norm_eps", settings.norm_eps);
+  require_positive("init_std", settings.init_std);
+}
+
+// Holds c_attn and c_proj, or c_fc and c_proj, under the names that the parameters have.
+struct Pair final : torch::nn::Module {
+  Pair(const char* in_name, int64_t width, int64_t inner_in, int64_t inner_out, bool bias) {
+    in = register_module(in_name, std::make_shared<Matrix>(inner_in, width, bias));
+    out = register_module("c_proj", std::make_shared<Matrix>(width, inner_out, bias));
+  }
+
+  std::shared_ptr<Matrix> in;
+  std::shared_ptr<Matrix> out;
+};
+
+}  // namespace
+
+// Shapes: B samples, S sequence, D width, H heads, K width of a head, F feed-forward; Z = B * H.
+struct Decoder::Block final : torch::nn::Module {
+  Block(const DecoderSettings& settings, std::string path)
+      : heads(settings.heads),
+        dropout(settings.dropout),
+        attn_path(path + ".attn"),
+        mlp_path(path + ".mlp") {
+    const int64_t width = settings.width;
+    const bool bias = settings.bias;
+    const auto norm = [&] { return std::make_shared<Norm>(width, bias, settings.norm_eps); };
+    ln_1 = register_module("ln_1", norm());
+    attn = register_module("attn", std::make_shared<Pair>("c_attn", width, 3 * width, width, bias));
+    ln_2 = register_module("ln_2", norm());
+    mlp = register_module("mlp",
+                          std::make_shared<Pair>("c_fc", width, settings.ffn, settings.ffn, bias));
+  }
+
+  at::Tensor forward(const at::Tensor& x_BSD, const at::Tensor& mask_SS,
+                     const RankContext& context) const {
+    const at::Tensor y_BSD = x_BSD + attention(ln_1->forward(x_BSD), mask_SS, context);
+    return y_BSD + feed_forward(ln_2->forward(y_BSD), context);
+  }
+
+  at::Tensor attention(const at::Tensor& x_BSD, const at::Tensor& mask_SS,
+                       const RankContext& context) const {
+    const int64_t B = x_BSD.size(0), S = x_BSD.size(1), D = x_BSD.size(2), H = heads, K = D / H;
+    // One copy brings each head's rows together; products then run on plain matrices.
+    const std::vector<at::Tensor> qkv_ZSK = at::unbind(attn->in->linear(x_BSD)
+                                                           .view({B, S, 3, H, K})
+                                                           .permute({2, 0, 3, 1, 4})
+                                                           .reshape({3, B * H, S, K}));
+    const at::Tensor scores_ZSS =
+        at::baddbmm(mask_SS, qkv_ZSK[0], qkv_ZSK[1].transpose(1, 2), /*beta=*/1,
+                    /*alpha=*/1 / std::sqrt(static_cast<double>(K)));
+    const at::Tensor shares_ZSS = models::dropout(at::softmax(scores_ZSS, -1), B, dropout, context,
+                                                  attn_path, "probabilities");
+    const at::Tensor mixed_BSD =
+        at::bmm(shares_ZSS, qkv_ZSK[2]).view({B, H, S, K}).transpose(1, 2).reshape({B, S, D});
+    return models::dropout(attn->out->linear(mixed_BSD), B, dropout, context, attn_path,
+                           "residual");
+  }
+
+  at::Tensor feed_forward(const at::Tensor& x_BSD, const RankContext& context) const {
+    const at::Tensor h_BSF = at::gelu(mlp->in->linear(x_BSD), "tanh");
+    return models::dropout(mlp->out->linear(h_BSF), x_BSD.size(0), dropout, context, mlp_path,
+                           "residual");
+  }
+
+  int64_t heads;
+  double dropout;
+  std::string attn_path;  // layer names in dropout keys
+  std::string mlp_path;
+  std::shared_ptr<Norm> ln_1;
+  std::shared_ptr<Pair> attn;
+  std::shared_ptr<Norm> ln_2;
+  std::shared_ptr<Pair> mlp;
+};
+
+Decoder::Decoder(const DecoderSettings& settings) : settings_(settings) {
+  check(settings);
+  const int64_t width = settings.width;
+  wte_ = register_module("wte", std::make_shared<Matrix>(settings.vocab, width, false));
+  wpe_ = register_module("wpe", std::make_shared<Matrix>(settings.context, width, false));
+  const auto list = register_module("h", std::make_shared<torch::nn::Module>());
+  for (int64_t layer = 0; layer < settings.layers; ++layer) {
+    blocks_.push_back(list->register_module(
+        std::to_string(layer), std::make_shared<Block>(settings, base::str("h.", layer))));
+  }
+  ln_f_ = register_module("ln_f", std::make_shared<Norm>(width, settings.bias, settings.norm_eps));
+  lm_head_ = register_module("lm_head", std::make_shared<Matrix>(settings.vocab, width, false));
+}
+
+Decoder::~Decoder() = default;
+
+at::Tensor Decoder::logits(const at::Tensor& ids_BS, const RankContext& context) {
+  const int64_t B = ids_BS.size(0), S = ids_BS.size(1);
+  if (S > settings_.context) {
+    throw UsageError(
+        base::str("a sequence of ", S, " tokens does not fit model.context ", settings_.context));
+  }
+  at::Tensor x_BSD = dropout(at::embedding(wte_->weight, ids_BS) + wpe_->weight.narrow(0, 0, S), B,
+                             settings_.dropout, context, "embedding", "residual");
+  const at::Tensor& mask_SS = causal_mask(S);
+  for (const auto& block : blocks_) x_BSD = block->forward(x_BSD, mask_SS, context);
+  return lm_head_->linear(ln_f_->forward(x_BSD));
+}
+
+const at::Tensor& Decoder::causal_mask(int64_t size) {
+  if (!mask_.defined() || mask_.size(0) != size) {
+    mask_ = at::full({size, size}, -std::numeric_limits<float>::infinity(), at::kFloat).triu(1);
+  }
+  return mask_;
+}
+
+plan::Init Decoder::init_of(const std::string& path) const {
+  using Kind = plan::Init::Kind;
+  if (path.ends_with(".bias")) return {.kind = Kind::zeros};
+  if (path.ends_with("ln_1.weight") || path.ends_with("ln_2.weight") || path == "ln_f.weight") {
+    return {.kind = Kind::ones};
+  }
+  const double scale = path.ends_with(".c_proj.weight")
+                           ? 1 / std::sqrt(2 * static_cast<double>(settings_.layers))
+                           : 1;
+  return {.kind = Kind::normal, .std = settings_.init_std * scale};
+}
+
+std::vector<plan::Tie> Decoder::ties() const {
+  if (!settings_.tied) return {};
+  return {{.use = "lm_head.weight", .of = "wte.weight"}};
+}
+
+double Decoder::flops_per_token() const {
+  int64_t count = -wpe_->weight.numel();
+  for (const at::Tensor& parameter : parameters()) count += parameter.numel();
+  if (settings_.tied) count -= lm_head_->weight.numel();
+  return 6.0 * static_cast<double>(count) +
+         12.0 * static_cast<double>(settings_.layers * settings_.width * settings_.context);
+}
+
+}  // namespace lockstep::models

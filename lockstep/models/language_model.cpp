@@ -1,0 +1,52 @@
+#include "lockstep/models/language_model.h"
+
+#include <ATen/ops/cross_entropy_loss.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/models/decoder.h"
+#include "lockstep/models/mlp.h"
+
+namespace lockstep::models {
+
+at::Tensor LanguageModel::token_losses(const at::Tensor& ids_BS, const at::Tensor& targets_BS,
+                                       const RankContext& context) {
+  const at::Tensor logits_BSV = logits(ids_BS, context);
+  return at::cross_entropy_loss(logits_BSV.flatten(0, 1), targets_BS.reshape({-1}), /*weight=*/{},
+                                at::Reduction::None);
+}
+
+std::shared_ptr<LanguageModel> make_model(const plan::TrainConfig& config, int64_t vocab) {
+  const auto& model = config.model;
+  const int64_t ffn = model.ffn == 0 ? 4 * model.width : model.ffn;
+  if (model.family == "gpt2") {
+    return std::make_shared<Decoder>(DecoderSettings{.vocab = vocab,
+                                                     .layers = model.layers,
+                                                     .heads = model.heads,
+                                                     .width = model.width,
+                                                     .ffn = ffn,
+                                                     .context = model.context,
+                                                     .dropout = model.dropout,
+                                                     .tied = model.tied,
+                                                     .bias = model.bias,
+                                                     .norm_eps = model.norm_eps,
+                                                     .init_std = model.init_std});
+  }
+  if (model.family == "mlp") {
+    if (model.tied) {
+      throw UsageError(
+          "model.tied is true, but the family mlp has a head of its own: set model.tied = false");
+    }
+    return std::make_shared<Mlp>(MlpSettings{.vocab = vocab,
+                                             .layers = model.layers,
+                                             .width = model.width,
+                                             .ffn = ffn,
+                                             .dropout = model.dropout,
+                                             .bias = model.bias,
+                                             .init_std = model.init_std});
+  }
+  throw UsageError(
+      base::str("model.family = \"", model.family, "\": the families are gpt2 and mlp"));
+}
+
+}  // namespace lockstep::models
