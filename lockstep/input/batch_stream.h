@@ -12,21 +12,25 @@
 namespace lockstep::input {
 
 struct MicroBatch {
-  plan::Round round;                 // leaf and micro; phantom rounds hold no tokens
-  plan::SampleRange samples;         // in the step
+  plan::Round round;          // leaf and micro; phantom rounds hold no tokens
+  plan::SampleRange samples;  // in the step
   int64_t context = 0;
-  std::vector<int64_t> tokens;       // samples x (context + 1), row-major
-
-  /// Inputs and targets are tokens [0, context) and [1, context] of each row.
+  /// samples x (context + 1), row-major. Of each row, tokens [0, context) are the inputs and
+  /// [1, context] the targets.
+  std::vector<int64_t> tokens;
 };
 
 class BatchStream {
  public:
-  /// Reads at most `ahead` steps before they are asked for. An error of the reading thread comes
-  /// out of next().
+  /// Reads the steps first_step <= step < last_step, at most `ahead` of them before they are asked
+  /// for. An error of the reading thread comes out of next(), after the steps read before it.
+  ///
+  /// throws  EnvironmentError: the file holds no window. UsageError: the sampler is made for more
+  ///         tokens than the file has
   BatchStream(std::shared_ptr<const TokenFile> file, Sampler sampler, plan::BatchPlan batch,
               std::vector<plan::Round> rounds, int64_t first_step, int64_t last_step,
               int ahead = 2);
+  /// Stops the reader within one sample's read, and joins it.
   ~BatchStream();
 
   /// The rank's rounds of the next step, in order. Throws UsageError past the last step.

@@ -10,8 +10,8 @@
 
 namespace lockstep::input {
 
-/// A keyed permutation of [0, size): a Feistel network over the next even power of two, walked until
-/// it lands inside (cycle walking, Black and Rogaway 2002).
+/// A keyed permutation of [0, size): a Feistel network over the next even power of two, walked
+/// until it lands inside (cycle walking, Black and Rogaway 2002).
 class Permutation {
  public:
   Permutation(int64_t size, uint64_t key);
@@ -24,7 +24,7 @@ class Permutation {
 };
 
 struct Sampler {
-  int64_t tokens = 0;        // in the data file
+  int64_t tokens = 0;  // in the data file
   int64_t context = 0;
   uint64_t seed = 0;
   bool shuffle = true;

@@ -1,0 +1,26 @@
+/// Six novels by Jane Austen: the text to try things on.
+///
+/// They come in a package of the R language, as a database of string vectors:
+///
+///   record      uint32 big-endian raw length, then one zlib stream; records back to back
+///   raw block   "X\n", then big-endian int32s: version 3, two version words, 5 and "UTF-8",
+///               flags 16 (string vector), count; per string flags (low byte 9), length, bytes
+#pragma once
+
+#include <string>
+
+namespace lockstep::files {
+
+/// Of the text that `austen_text` returns.
+inline constexpr const char* kAustenSha256 =
+    "65b434d16a8755142bfa95ba19c5f9abd0d30cf3dffe3b6793e834f9f56dcc96";
+
+/// The novels one after the other, lines ended by LF: 4,025,029 bytes. Throws EnvironmentError if
+/// `rdb_path` cannot be decoded, or holds another text.
+std::string austen_text(const std::string& rdb_path);
+
+/// The string vectors of an R database of this kind, each joined with LF and ended with LF. Throws
+/// EnvironmentError naming file, record and reason.
+std::string decode_r_strings(const std::string& rdb_path);
+
+}  // namespace lockstep::files
