@@ -10,12 +10,16 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
+#include "lockstep/files/debian_package.h"
 #include "lockstep/files/mapped_file.h"
 #include "lockstep/files/sha256.h"
+#include "lockstep/files/temp_folder.h"
+#include "lockstep/files/token_data.h"
 
 namespace lockstep::files {
 namespace {
 
+constexpr const char* kAustenPackage = "r-cran-janeaustenr";
 constexpr uint32_t kMaxRecordBytes = 256 * MiB;  // a broken length must not ask for 4 GiB
 
 /// Reads big-endian words and strings from the front of a view. Throws a reason without the file.
@@ -79,6 +83,17 @@ void append_lines(std::string_view raw, std::string* text) {
   if (!reader.done()) throw EnvironmentError("bytes follow its strings");
 }
 
+std::string fetch_austen_package(const std::string& folder) {
+  try {
+    return fetch_debian_package(kAustenPackage, folder);
+  } catch (const EnvironmentError& error) {
+    throw EnvironmentError(base::str(
+        error.what(), "\n  Fetch ", kAustenPackage,
+        "_1.0.0-1_all.deb from a Debian mirror elsewhere and give it as --from FILE.deb, or\n"
+        "  prepare a text of your own: lockstep data prepare text --from FILE --out FOLDER"));
+  }
+}
+
 }  // namespace
 
 std::string decode_r_strings(const std::string& rdb_path) {
@@ -109,6 +124,21 @@ std::string austen_text(const std::string& rdb_path) {
         sha256, ", expected ", kAustenSha256, "."));
   }
   return text;
+}
+
+bool prepare_austen(const std::string& out_folder, const std::string& from) {
+  if (holds_byte_tokens(out_folder, kAustenSha256)) return false;
+  const bool is_deb = from.ends_with(".deb");
+  std::string text;
+  if (!from.empty() && !is_deb) {
+    text = austen_text(from);
+  } else {
+    const TempFolder work("austen");
+    const std::string deb = is_deb ? from : fetch_austen_package(work.path());
+    text = austen_text(unpack_debian_file(deb, "Rdata.rdb", work.path()));
+  }
+  write_byte_tokens(out_folder, text, base::str("Debian package ", kAustenPackage, " 1.0.0-1"));
+  return true;
 }
 
 }  // namespace lockstep::files

@@ -23,4 +23,13 @@ std::string austen_text(const std::string& rdb_path);
 /// EnvironmentError naming file, record and reason.
 std::string decode_r_strings(const std::string& rdb_path);
 
+/// Makes `out_folder` (see token_data.h) from the novels.
+///
+/// from    the package's .deb, or its Rdata.rdb; empty: the package is fetched with apt-get
+/// returns false if the folder held them already, and nothing was done
+/// throws  EnvironmentError: no way to the package, or another text in it. StateError: a file
+/// cannot
+///         be written
+bool prepare_austen(const std::string& out_folder, const std::string& from);
+
 }  // namespace lockstep::files
