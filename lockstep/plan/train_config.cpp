@@ -240,7 +240,17 @@ void assign(TrainConfig& config, const Row& row, const Flag& f, const Json& valu
   *f.at(config) = value.get<bool>();
 }
 
+/// JSON holds Unicode text only, and so does a run folder's config.
+bool is_unicode(const Json& text) {
+  try {
+    return !text.dump().empty();
+  } catch (const Json::type_error&) {
+    return false;
+  }
+}
+
 void assign(TrainConfig& config, const Row& row, const Text& t, const Json& value) {
+  if (!is_unicode(value)) throw UsageError(row.name + ": the text is not UTF-8");
   if (!value.is_string() || value.get_ref<const std::string&>().empty()) refuse(row, value.dump());
   const auto& text = value.get_ref<const std::string&>();
   const bool control =
@@ -255,6 +265,7 @@ void assign(TrainConfig& config, const Row& row, const Text& t, const Json& valu
 }
 
 void assign(TrainConfig& config, const Row& row, const Choice& c, const Json& value) {
+  if (!is_unicode(value)) throw UsageError(row.name + ": the text is not UTF-8");
   if (!value.is_string()) refuse(row, value.dump());
   const auto& word = value.get_ref<const std::string&>();
   if (std::find(c.words.begin(), c.words.end(), word) == c.words.end()) {
