@@ -71,24 +71,35 @@ struct NearestSizes {
   }
 };
 
-[[noreturn]] void refuse(const std::vector<MeshAxis>& axes, int64_t product, int world) {
+std::string count_of(int64_t count, const char* noun) {
+  return base::str(count, " ", noun, count == 1 ? "" : "s");
+}
+
+/// `product` is that of the sizes given; no size that is left to the world makes it `world`.
+[[noreturn]] void refuse(const std::vector<MeshAxis>& axes, int product, int world) {
   NearestSizes nearest{.asked = axes, .best = {}};
   std::vector<int> sizes;
   nearest.search(world, sizes, 0);
   std::vector<MeshAxis> fitting = axes;
-  for (size_t i = 0; i < nearest.best.size(); ++i) fitting[i].size = nearest.best[i];
-
-  const bool rest = std::any_of(axes.begin(), axes.end(),
-                                [](const MeshAxis& axis) { return axis.size == kRest; });
-  std::string what =
-      rest ? base::str("mesh ", text(axes), ": ", world, " ranks do not divide by ", product, ".")
-           : base::str("mesh ", text(axes), " has ", product, " places for ", world,
-                       world == 1 ? " rank." : " ranks.");
-  const std::string start = base::str("start ", product, product == 1 ? " rank." : " ranks.");
-  throw UsageError(
-      what + (nearest.best.empty()
-                  ? base::str("\n  Name an axis of size ", world, ", or ", start)
-                  : base::str("\n  Nearest that fits: \"", spelled(fitting), "\". Or ", start)));
+  bool takes_rest = false;
+  for (size_t i = 0; i < nearest.best.size(); ++i) {
+    if (axes[i].size == kRest) {
+      takes_rest = true;
+    } else {
+      fitting[i].size = nearest.best[i];
+    }
+  }
+  const std::string mesh = axes.empty() ? "a mesh without axes" : "mesh " + text(axes);
+  if (takes_rest) {
+    throw UsageError(base::str(mesh, ": ", count_of(world, "rank"), " do not divide by ", product,
+                               ".\n  Nearest that fits: \"", spelled(fitting),
+                               "\". Or start a multiple of ", count_of(product, "rank"), "."));
+  }
+  throw UsageError(base::str(
+      mesh, " has ", count_of(product, "place"), " for ", count_of(world, "rank"), ".\n  ",
+      axes.empty() ? base::str("Name an axis of size ", world)
+                   : base::str("Nearest that fits: \"", spelled(fitting), "\""),
+      ", or start ", count_of(product, "rank"), "."));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ using DeclarationByName = std::map<std::string, const ParamDeclaration*>;
 std::string text(const std::vector<int64_t>& shape) {
   std::vector<std::string> sizes;
   for (const int64_t size : shape) sizes.push_back(std::to_string(size));
-  return "[" + base::joined(sizes, ", ") + "]";
+  return "[" + base::joined(sizes, /*last=*/", ") + "]";
 }
 
 int64_t numel_of(const ParamDeclaration& declared) {

@@ -1,0 +1,156 @@
+#include "lockstep/plan/sum_tree.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "tests/plan/property.h"
+#include "tests/plan/tree_reference.h"
+
+namespace lockstep::plan {
+namespace {
+
+TEST(SumTree, SplitsAtTheLargestPowerOfTwoBelowTheSize) {
+  EXPECT_EQ(split(0, 2), 1);
+  EXPECT_EQ(split(0, 3), 2);
+  EXPECT_EQ(split(0, 4), 2);
+  EXPECT_EQ(split(0, 5), 4);
+  EXPECT_EQ(split(0, 6), 4);
+  EXPECT_EQ(split(4, 6), 5);
+  EXPECT_EQ(split(10, 19), 18);
+}
+
+TEST(SumTree, MaximalSubtreesOfThePictureInTheHeader) {
+  const std::vector<LeafRange> expected = {{1, 2}, {2, 4}, {4, 5}};
+  EXPECT_EQ(maximal_subtrees(6, {1, 5}), expected);
+  EXPECT_EQ(maximal_subtrees(6, {0, 6}), (std::vector<LeafRange>{{0, 6}}));
+  EXPECT_EQ(maximal_subtrees(6, {4, 6}), (std::vector<LeafRange>{{4, 6}}));
+  EXPECT_TRUE(maximal_subtrees(6, {3, 3}).empty());
+  EXPECT_TRUE(maximal_subtrees(0, {0, 0}).empty());
+}
+
+// All runs of all trees: the terms cover the run once, and no two could be one larger node.
+TEST(SumTree, MaximalSubtreesCoverTheRunAndAreMaximal) {
+  for (int leaves = 1; leaves <= 40; ++leaves) {
+    for (int lo = 0; lo < leaves; ++lo) {
+      for (int hi = lo + 1; hi <= leaves; ++hi) {
+        const std::vector<LeafRange> terms = maximal_subtrees(leaves, {lo, hi});
+        int at = lo;
+        for (const LeafRange term : terms) {
+          ASSERT_EQ(term.lo, at);
+          at = term.hi;
+        }
+        ASSERT_EQ(at, hi);
+        ASSERT_NO_THROW(evaluation(leaves, terms));
+        for (size_t i = 1; i < terms.size(); ++i) {
+          const LeafRange joined{terms[i - 1].lo, terms[i].hi};
+          ASSERT_NE(maximal_subtrees(leaves, joined), (std::vector<LeafRange>{joined}));
+        }
+      }
+    }
+  }
+}
+
+TEST(SumTree, EvaluationAddsInTheOrderOfTheTree) {
+  // ((0 + 1) + (2,4)) + (4,6)
+  const std::vector<AddStep> expected = {{0, 1}, {0, 2}, {0, 3}};
+  EXPECT_EQ(evaluation(6, {{0, 1}, {1, 2}, {2, 4}, {4, 6}}), expected);
+  // (0,2) + (2 + 3), then 4 + 5, then both
+  const std::vector<AddStep> right_first = {{1, 2}, {0, 1}, {3, 4}, {0, 3}};
+  EXPECT_EQ(evaluation(6, {{0, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 6}}), right_first);
+  EXPECT_TRUE(evaluation(6, {{0, 6}}).empty());
+  EXPECT_TRUE(evaluation(6, {}).empty());
+}
+
+TEST(SumTree, AbsentLeavesAreSkipped) {
+  const std::vector<AddStep> expected = {{0, 1}};
+  EXPECT_EQ(evaluation(6, {{1, 2}, {5, 6}}), expected);
+  EXPECT_TRUE(evaluation(6, {{3, 4}}).empty());
+
+  // A zero in place of the absent leaf would lose the sign.
+  SumPlan plan = plan_sum(4, {{{1, 2}}, {}, {{3, 4}}});
+  EXPECT_TRUE(std::signbit(evaluated<float>({1, -0.0f, 1, -0.0f}, plan)));
+}
+
+TEST(SumTree, RefusesWhatIsNoSetOfNodes) {
+  EXPECT_THROW(evaluation(6, {{1, 3}}), UsageError);          // straddles (0,2) and (2,4)
+  EXPECT_THROW(evaluation(6, {{0, 3}}), UsageError);          // no whole node
+  EXPECT_THROW(evaluation(6, {{0, 2}, {1, 2}}), UsageError);  // overlap
+  EXPECT_THROW(evaluation(6, {{2, 4}, {0, 2}}), UsageError);  // order
+  EXPECT_THROW(evaluation(6, {{4, 8}}), UsageError);          // outside
+  EXPECT_THROW(evaluation(6, {{2, 2}}), UsageError);          // empty
+  EXPECT_THROW(evaluation(0, {{0, 1}}), UsageError);
+}
+
+TEST(FoldStack, FollowsThePictureInTheHeader) {
+  FoldStack stack(6);
+  const std::vector<std::pair<int, int>> level_and_merges = {{0, 0}, {1, 1}, {1, 0},
+                                                             {2, 2}, {1, 0}, {2, 2}};
+  for (const auto& [level, merges] : level_and_merges) {
+    EXPECT_FALSE(stack.complete());
+    EXPECT_EQ(stack.level(), level);
+    EXPECT_EQ(stack.push(), merges);
+  }
+  EXPECT_TRUE(stack.complete());
+}
+
+TEST(FoldStack, LevelsNeededIsExact) {
+  EXPECT_EQ(FoldStack::levels_needed(0), 0);
+  for (int leaves = 1; leaves <= 600; ++leaves) {
+    FoldStack stack(leaves);
+    int highest = -1;
+    int merges = 0;
+    while (!stack.complete()) {
+      highest = std::max(highest, stack.level());
+      merges += stack.push();
+    }
+    ASSERT_EQ(highest + 1, FoldStack::levels_needed(leaves)) << leaves;
+    ASSERT_EQ(merges, leaves - 1);
+  }
+}
+
+TEST(FoldStack, EndsInTheBitsOfTheTree) {
+  for (int leaves = 1; leaves <= 40; ++leaves) {
+    const auto values =
+        unlike_values<float>(static_cast<size_t>(leaves), static_cast<unsigned>(leaves));
+    ASSERT_EQ(bits(folded(values, {0, leaves})), bits(reference_sum(values, 0, leaves))) << leaves;
+  }
+}
+
+// Leaves dealt to ranks in any way at all: who holds what never shows in the sum.
+RC_GTEST_PROP(SumTree, AnyHoldersGiveTheBitsOfTheTree, ()) {
+  const int leaves = *rc::gen::inRange(1, 41);
+  const int ranks = *rc::gen::inRange(1, 10);
+  std::vector<std::vector<LeafRange>> terms(static_cast<size_t>(ranks));
+  for (int lo = 0; lo < leaves;) {
+    const int hi = *rc::gen::inRange(lo + 1, leaves + 1);
+    auto& mine = terms[static_cast<size_t>(*rc::gen::inRange(0, ranks))];
+    for (const LeafRange term : maximal_subtrees(leaves, {lo, hi})) mine.push_back(term);
+    lo = hi;
+  }
+  const auto values =
+      unlike_values<float>(static_cast<size_t>(leaves), *rc::gen::arbitrary<unsigned>());
+  RC_ASSERT(bits(evaluated(values, plan_sum(leaves, terms))) ==
+            bits(reference_sum(values, 0, leaves)));
+}
+
+// The control: what these tests guard against does change bits, and is seen.
+TEST(SumTree, RankOrderIsAnotherSum) {
+  int unlike_on_four_ranks = 0;
+  int unlike_on_three_ranks = 0;
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    const auto values = unlike_values<float>(8, seed);
+    const auto run = [&](int lo, int hi) { return folded(values, {lo, hi}); };
+    const float sum = reference_sum(values, 0, 8);
+    const float four = ((run(0, 2) + run(2, 4)) + run(4, 6)) + run(6, 8);
+    // Three leaves are no node: one sum a rank instead of its maximal whole subtrees.
+    const float three = (run(0, 3) + run(3, 6)) + run(6, 8);
+    if (bits(four) != bits(sum)) ++unlike_on_four_ranks;
+    if (bits(three) != bits(sum)) ++unlike_on_three_ranks;
+  }
+  EXPECT_GT(unlike_on_four_ranks, 10);
+  EXPECT_GT(unlike_on_three_ranks, 10);
+}
+
+}  // namespace
+}  // namespace lockstep::plan
