@@ -38,7 +38,7 @@ struct Term {
 
 /// Memory of the shared heap; given back when the last copy of the handle goes.
 struct HeapBlock {
-  std::shared_ptr<void> memory;   // 2 MiB aligned when larger than that, else 64 bytes
+  std::shared_ptr<void> memory;  // 2 MiB aligned when larger than that, else 64 bytes
   int64_t bytes = 0;
   void* data() const { return memory.get(); }
 };
@@ -49,10 +49,10 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  int rank() const;                        // this rank's place in the group
+  int rank() const;  // this rank's place in the group
   int size() const;
   const std::string& name() const;
-  const std::vector<int>& members() const; // world ranks, in group order
+  const std::vector<int>& members() const;  // world ranks, in group order
   Endpoint& endpoint() const;
 
   /// Throws OutOfMemory naming the heap's size and the setting that enlarges it.
@@ -82,8 +82,8 @@ class Group {
 
   void broadcast(void* data, int64_t count, DType type, int root);
 
-  /// Sends send_counts[r] elements to each rank r and receives recv_counts[r] from it, back to back.
-  /// in and out must not overlap. Throws CommError if a pair of ranks disagrees on a count.
+  /// Sends send_counts[r] elements to each rank r and receives recv_counts[r] from it, back to
+  /// back. in and out must not overlap. Throws CommError if a pair of ranks disagrees on a count.
   void all_to_all(const void* in, std::span<const int64_t> send_counts, void* out,
                   std::span<const int64_t> recv_counts, DType type);
 
@@ -110,9 +110,10 @@ class Group {
   const Ledger& ledger() const;
   void reset_ledger();
 
+  struct Impl;
+
  private:
   friend class Endpoint;
-  struct Impl;
   explicit Group(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -10,8 +10,8 @@ namespace lockstep::net {
 
 struct LedgerEntry {
   int64_t calls = 0;
-  int64_t bytes = 0;      // of peers' memory read and written by this rank
-  double seconds = 0;     // in the call, waiting included
+  int64_t bytes = 0;   // of peers' memory read and written by this rank
+  double seconds = 0;  // in the call, waiting included
 };
 
 /// Of one group on one rank. Written by the thread inside a call; read it when no call is running.

@@ -18,8 +18,9 @@ enum class Operation : uint8_t {
   subgroup,
   send,
   recv,
+  gather_text,
 };
-inline constexpr int kOperations = 9;
+inline constexpr int kOperations = 10;
 
 int64_t width_of(DType type);  // bytes per element
 const char* name_of(DType type);

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/net/group.h"
 
@@ -18,13 +19,13 @@ namespace lockstep::net {
 
 /// What a rank was last seen doing. Any process that maps the region can read it.
 struct RankStatus {
-  int64_t step = -1;          // optimizer step, -1 before the first
-  std::string phase;          // "start", "forward", "backward", "reduce", ... at most 31 bytes
-  std::string detail;         // "bucket 5", "leaf 1.0": at most 63 bytes
+  int64_t step = -1;   // optimizer step, -1 before the first
+  std::string phase;   // "start", "forward", "backward", "reduce", ... at most 31 bytes
+  std::string detail;  // "bucket 5", "leaf 1.0": at most 63 bytes
   int pid = 0;
-  bool finished = false;      // left in good order
-  std::string error;          // the message it failed with; at most 4000 bytes
-  int exit_code = 0;          // of that failure
+  bool finished = false;  // left in good order
+  std::string error;      // the message it failed with; at most 4000 bytes
+  int exit_code = 0;      // of that failure
 };
 
 /// The shared mapping of a job: control pages and heaps of all ranks.
@@ -39,10 +40,13 @@ class Region {
   static std::shared_ptr<Region> in_process(int ranks, int64_t heap_bytes = int64_t{64} << 30);
   ~Region();
 
-  int fd() const;      // -1 for in_process
+  int fd() const;  // -1 for in_process
   int ranks() const;
 
   RankStatus status(int rank) const;
+  /// The rank's last calls, newest last: at most 20 lines such as
+  /// `all_reduce of 100 float32 (sum) on "dp" #317`.
+  std::vector<std::string> recent_operations(int rank) const;
   /// Ends every wait of every rank with a CommError that quotes `message`; the first call counts.
   void abort(const std::string& message);
   bool aborted() const;
@@ -74,7 +78,7 @@ class Endpoint {
   int rank() const;
   int size() const;
   Region& region() const;
-  std::shared_ptr<Group> world();      // the group of all ranks, named "world"
+  std::shared_ptr<Group> world();  // the group of all ranks, named "world"
 
   void set_status(int64_t step, const char* phase, const std::string& detail = {});
   /// Puts this rank's failure where launcher and peers find it, and aborts the job.

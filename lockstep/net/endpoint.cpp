@@ -1,0 +1,86 @@
+#include "lockstep/net/endpoint.h"
+
+#include <unistd.h>
+
+#include "lockstep/base/assert.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/net/group_core.h"
+#include "lockstep/net/watchdog.h"
+
+namespace lockstep::net {
+
+Endpoint::Endpoint(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Endpoint::~Endpoint() = default;
+
+std::shared_ptr<Endpoint> Endpoint::join(std::shared_ptr<Region> region, int rank,
+                                         bool direct_memory, const EndpointOptions& options) {
+  const int ranks = region->ranks();
+  if (rank < 0 || rank >= ranks) {
+    throw UsageError(base::str("rank ", rank, " is not among the ", ranks, " ranks of the job"));
+  }
+  if (options.timeout.count() <= 0) {
+    throw UsageError(base::str("timeout of ", options.timeout.count(), " ms: must be positive"));
+  }
+  if (direct_memory && region->fd() >= 0) {
+    throw UsageError("direct memory needs ranks that are threads of one process");
+  }
+  auto impl = std::make_unique<Impl>();
+  impl->heap = std::make_shared<Heap>(region, region->impl().heap(rank), region->impl().heap_bytes);
+  impl->region = std::move(region);
+  impl->rank = rank;
+  impl->direct_memory = direct_memory;
+  impl->options = options;
+
+  RankControl& control = impl->region->impl().control(rank);
+  int32_t nobody = 0;
+  control.pid_started.store(start_time_of(getpid()), std::memory_order_relaxed);
+  if (!control.pid.compare_exchange_strong(nobody, getpid())) {
+    throw UsageError(base::str("rank ", rank, " has joined already (process ", nobody, ")"));
+  }
+  std::shared_ptr<Endpoint> endpoint(new Endpoint(std::move(impl)));
+  endpoint->impl_->self = endpoint;
+  endpoint->set_status(-1, "start");
+  return endpoint;
+}
+
+int Endpoint::rank() const { return impl_->rank; }
+int Endpoint::size() const { return impl_->region->ranks(); }
+Region& Endpoint::region() const { return *impl_->region; }
+
+std::shared_ptr<Group> Endpoint::world() {
+  const std::lock_guard lock(impl_->mutex);
+  if (!impl_->world) {
+    std::vector<int> everyone;
+    for (int rank = 0; rank < size(); ++rank) everyone.push_back(rank);
+    impl_->world.reset(
+        new Group(std::make_unique<Group::Impl>(*this, nullptr, 0, "world", std::move(everyone))));
+  }
+  // The handle keeps the endpoint, and the endpoint keeps its world.
+  return {impl_->self.lock(), impl_->world.get()};
+}
+
+void Endpoint::set_status(int64_t step, const char* phase, const std::string& detail) {
+  const std::lock_guard lock(impl_->mutex);
+  RankControl& control = impl_->region->impl().control(impl_->rank);
+  control.step.store(step, std::memory_order_relaxed);
+  control.phase.set(phase);
+  control.detail.set(detail);
+}
+
+void Endpoint::fail(const std::string& message, int exit_code) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    RankControl& control = impl_->region->impl().control(impl_->rank);
+    control.exit_code.store(exit_code, std::memory_order_release);
+    control.error.set(message);
+  }
+  impl_->region->abort(base::str("rank ", impl_->rank, " failed: ", message));
+}
+
+void Endpoint::finish() {
+  RankControl& control = impl_->region->impl().control(impl_->rank);
+  control.finished.store(1, std::memory_order_release);
+}
+
+}  // namespace lockstep::net

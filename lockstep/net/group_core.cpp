@@ -1,0 +1,298 @@
+#include "lockstep/net/group_core.h"
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+#include "lockstep/base/assert.h"
+#include "lockstep/base/str.h"
+#include "lockstep/net/guard.h"
+#include "lockstep/net/watchdog.h"
+
+namespace lockstep::net {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kLookInterval{100};  // between looks at peers' processes
+
+double seconds_now() {
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f s", static_cast<double>(time.count()) / 1000);
+  return text.data();
+}
+
+}  // namespace
+
+Group::Impl::Impl(Endpoint& endpoint, std::shared_ptr<Endpoint> keeps_endpoint, int id,
+                  std::string name, std::vector<int> members)
+    : endpoint(endpoint),
+      keeps_endpoint(std::move(keeps_endpoint)),
+      region(endpoint.impl().region->impl()),
+      direct_memory(endpoint.impl().direct_memory),
+      id(id),
+      name(std::move(name)),
+      members(std::move(members)),
+      timeout(endpoint.impl().options.timeout) {
+  if (endpoint.impl().options.oversubscribed) patience = Patience::oversubscribed();
+  if (size() == 1) patience = {};
+  for (int r = 0; r < size(); ++r) {
+    lines.push_back(&region.lines(this->members[r], id));
+    if (this->members[r] == endpoint.rank()) rank = r;
+    by_rank.terms_by_rank.push_back({{r, r + 1}});
+    by_rank.sources.push_back({r, 0});
+  }
+  by_rank.leaves = size();
+  by_rank.additions = plan::plan_sum(size(), by_rank.terms_by_rank).additions;
+  outboxes.resize(static_cast<size_t>(size()));
+  taken.resize(static_cast<size_t>(size()));
+  lines[rank]->name.set(this->name);
+}
+
+Group::Impl::~Impl() {
+  const std::lock_guard lock(endpoint.impl().mutex);
+  for (Outbox& outbox : outboxes) {
+    for (auto& copy : outbox.copies) {
+      if (copy) endpoint.impl().left_behind.push_back(std::move(copy));
+    }
+  }
+}
+
+Group::Impl::Call::Call(Impl& group, Operation operation)
+    : group_(group), entry_(group.ledger[operation]), exceptions_(std::uncaught_exceptions()) {
+  ++entry_.calls;
+  entry_.seconds -= seconds_now();
+}
+
+Group::Impl::Call::~Call() {
+  entry_.seconds += seconds_now();
+  if (std::uncaught_exceptions() > exceptions_ && group_.finished.empty()) {
+    group_.finished =
+        group_.here() + "this rank left the call with an error of its own; the group is finished.";
+    group_.mark_broken(group_.finished);
+  }
+}
+
+char* Group::Impl::Scratch::at_least(const Impl& group, int64_t wanted) {
+  if (bytes < wanted) {
+    memory.reset();
+    bytes = 0;
+    memory = group.endpoint.impl().heap->allocate(wanted);
+    bytes = wanted;
+  }
+  return static_cast<char*>(memory.get());
+}
+
+void Group::Impl::record(Operation operation, int64_t count, DType type, ReduceOp reduce_op,
+                         uint64_t number) {
+  RankControl& control = region.control(endpoint.rank());
+  const uint64_t n = control.operations.fetch_add(1, std::memory_order_relaxed);
+  OperationRecord& entry = control.recent[n % kRecentOperations];
+  entry.what.store(number << 24 | uint64_t{static_cast<uint8_t>(operation)} << 16 |
+                       uint64_t{static_cast<uint8_t>(type)} << 8 | static_cast<uint8_t>(reduce_op),
+                   std::memory_order_relaxed);
+  entry.count.store(count, std::memory_order_relaxed);
+  entry.group.store(id, std::memory_order_relaxed);
+}
+
+Descriptor& Group::Impl::prepare(const What& what) {
+  throw_if_finished();
+  current.clear();
+  ++sequence;
+  ++collectives;
+  Descriptor& mine = lines[rank]->slots[sequence & 1];
+  mine.operation = what.operation;
+  mine.type = what.type;
+  mine.reduce_op = what.reduce_op;
+  mine.inlined = 1;
+  mine.root = what.root;
+  mine.count = what.count;
+  mine.counts_hash = what.counts_hash;
+  mine.in = kNotReachable;
+  mine.out = kNotReachable;
+  mine.items = 0;
+  mine.leaves = what.leaves;
+  record(what.operation, what.count, what.type, what.reduce_op, collectives);
+  waiting = false;
+  throw_if_finished();
+  return mine;
+}
+
+void Group::Impl::offer(Descriptor& mine, const void* data, int64_t bytes) {
+  if (bytes <= plan::kInlineBytes) {
+    if (bytes > 0) std::memcpy(mine.payload.data(), data, static_cast<size_t>(bytes));
+    return;
+  }
+  mine.inlined = 0;
+  mine.in = address_of(data, bytes);
+  if (mine.in == kNotReachable && bytes <= kBounceBytes) {
+    char* copy = bounce(bytes);
+    std::memcpy(copy, data, static_cast<size_t>(bytes));
+    mine.in = address_of(copy, bytes);
+  }
+}
+
+void* Group::Impl::list_room(Descriptor& mine, int64_t bytes) {
+  void* room = mine.list_room.data();
+  if (bytes > static_cast<int64_t>(mine.list_room.size())) {
+    room = lists[sequence & 1].at_least(*this, bytes);
+  }
+  mine.list = address_of(room, bytes);
+  return room;
+}
+
+void Group::Impl::meet(const Descriptor& mine) {
+  lines[rank]->slots[sequence & 1].arrived.raise(sequence);
+  for (int i = 1; i < size(); ++i) {
+    const int peer = (rank + i) % size();
+    Descriptor& theirs = lines[peer]->slots[sequence & 1];
+    wait_for(peer, theirs.arrived, sequence);
+    if (!same_call(theirs, mine)) fail(mismatch_text(peer, theirs, mine));
+  }
+}
+
+const char* Group::Impl::offered_by(int peer) const {
+  const Descriptor& theirs = came_with(peer);
+  if (theirs.inlined) return theirs.payload.data();
+  return theirs.in == kNotReachable ? nullptr : at(theirs.in);
+}
+
+bool Group::Impl::everyone_inlined() const {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (!came_with(peer).inlined) return false;
+  }
+  return true;
+}
+
+bool Group::Impl::everyone_reachable() const {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (!came_with(peer).inlined && came_with(peer).in == kNotReachable) return false;
+  }
+  return true;
+}
+
+void Group::Impl::step() {
+  lines[rank]->steps.raise(++steps);
+  for (int i = 1; i < size(); ++i) {
+    const int peer = (rank + i) % size();
+    wait_for(peer, lines[peer]->steps, steps);
+  }
+}
+
+int64_t Group::Impl::address_of(const void* data, int64_t bytes) const {
+  if (direct_memory) return static_cast<int64_t>(reinterpret_cast<uintptr_t>(data));
+  if (!region.contains(data, bytes)) return kNotReachable;
+  return static_cast<const char*>(data) - region.base;
+}
+
+char* Group::Impl::at(int64_t address) const {
+  if (direct_memory) return reinterpret_cast<char*>(static_cast<uintptr_t>(address));
+  return region.base + address;
+}
+
+std::string Group::Impl::here() const {
+  const std::string who = base::str("[rank ", rank, " of ", size(), "] ");
+  if (!current.empty()) return base::str(who, current, ": ");
+  const Descriptor& mine = lines[rank]->slots[sequence & 1];
+  return base::str(who, name_of(mine.operation), " on \"", name, "\" #", collectives, ": ");
+}
+
+void Group::Impl::mark_broken(const std::string& message) {
+  lines[rank]->broken_message.set(message);
+  lines[rank]->broken.store(1, std::memory_order_release);
+}
+
+void Group::Impl::fail(const std::string& what, bool died) {
+  finished = here() + what;
+  mark_broken(finished);
+  if (died) throw RankDied(finished);
+  throw CommError(finished);
+}
+
+void Group::Impl::throw_if_finished() const {
+  if (!finished.empty()) throw CommError(finished);
+  if (region.header().aborted.load(std::memory_order_acquire) != 0) {
+    throw CommError(base::str("[rank ", rank, " of ", size(), "] call on \"", name,
+                              "\": the job was aborted: ", region.header().abort_message.get()));
+  }
+}
+
+void Group::Impl::wait_for(int peer, Signal& signal, uint32_t target) {
+  if (signal.reached(target)) return;
+  wait_until(signal, target, patience, [&] { check(peer, signal, target); });
+}
+
+void Group::Impl::check(int peer, const Signal& signal, uint32_t target) {
+  const auto now = Clock::now();
+  if (!waiting) {
+    waiting = true;
+    deadline = now + timeout;
+    next_look = now + kLookInterval;
+  }
+  if (region.header().aborted.load(std::memory_order_acquire) != 0) {
+    finished = here() + "the job was aborted: " + region.header().abort_message.get();
+    throw CommError(finished);
+  }
+  for (int p = 0; p < size(); ++p) {
+    if (p == rank || lines[p]->broken.load(std::memory_order_acquire) == 0) continue;
+    if (signal.reached(target)) return;  // it has come; what it came with is compared next
+    finished = here() + "the group is finished. " + lines[p]->broken_message.get();
+    throw CommError(finished);
+  }
+  if (now >= next_look) {
+    next_look = now + kLookInterval;
+    const RankControl& control = region.control(members[peer]);
+    if (control.finished.load(std::memory_order_acquire) != 0 && !signal.reached(target)) {
+      fail(base::str("rank ", peer, " has left the job in good order without making this call."));
+    }
+    for (int p = 0; p < size() && !direct_memory; ++p) {
+      if (region.control(members[p]).finished.load(std::memory_order_acquire) != 0) continue;
+      if (!process_is_gone(*endpoint.impl().region, members[p]) || signal.reached(target)) continue;
+      const RankStatus status = endpoint.region().status(members[p]);
+      if (!status.error.empty()) {
+        fail(base::str("rank ", p, " failed: ", status.error), true);
+      }
+      fail(base::str("rank ", p, " is gone (process ", status.pid, ").\n  ",
+                     last_seen(endpoint.region(), members[p], base::str("Rank ", p))),
+           true);
+    }
+  }
+  if (now >= deadline) time_out(peer, signal, target);
+}
+
+void Group::Impl::time_out(int peer, const Signal& signal, uint32_t target) {
+  std::vector<int> missing;
+  std::vector<int> there;
+  const bool in_collective = current.empty();
+  const bool in_step = &signal == &lines[peer]->steps;
+  for (int p = 0; p < size(); ++p) {
+    if (p == rank || (!in_collective && p != peer)) continue;
+    const Signal& theirs = !in_collective ? signal
+                           : in_step      ? lines[p]->steps
+                                          : lines[p]->slots[sequence & 1].arrived;
+    (theirs.reached(target) ? there : missing).push_back(p);
+  }
+  if (missing.empty()) return;  // it came this very moment
+  std::string text =
+      base::str("no word from ", ranks_text(missing), " for ", seconds_text(timeout));
+  if (!there.empty()) {
+    text += base::str("; ", ranks_text(there), there.size() == 1 ? " has " : " have ",
+                      in_step ? "done their part" : "arrived");
+  }
+  text += ".";
+  if (in_collective) {
+    text += base::str("\n  The call is ", describe(lines[rank]->slots[sequence & 1]), ".");
+  }
+  for (const int p : missing) {
+    std::string who = base::str("Rank ", p);
+    if (members[p] != p) who += base::str(" (rank ", members[p], " of the job)");
+    text += "\n  " + last_seen(endpoint.region(), members[p], who);
+  }
+  const auto longer = std::max<int64_t>(1, 2 * timeout.count() / 1000);
+  fail(base::str(text, "\n  Longer wait: --set comm.timeout_s=", longer));
+}
+
+}  // namespace lockstep::net

@@ -1,0 +1,185 @@
+/// The frame every call of a group runs in: announce, wait for the peers, compare, move, count.
+///
+///   1  prepare   fill the next descriptor slot: what the call is, where this rank's data are
+///   2  meet      raise `arrived`; wait for each peer's; compare fingerprints. No data were used
+///   yet 3  move      copy or add, reading peers' memory or their descriptors' payload 4  step if
+///   peers' memory was read or written: wait until everybody is through
+///
+/// Calls whose data all travelled in descriptors end after 3: the alternating slots keep them safe.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/units.h"
+#include "lockstep/net/control.h"
+#include "lockstep/net/endpoint.h"
+#include "lockstep/net/group.h"
+
+namespace lockstep::net {
+
+/// How a list of terms is added, worked out once per layout of terms.
+struct SumRecipe {
+  int leaves = 0;
+  std::vector<std::vector<plan::LeafRange>> terms_by_rank;
+  struct Source {
+    int rank;
+    int index;  // among the rank's terms
+  };
+  std::vector<Source> sources;  // in the order of the plan's terms
+  std::vector<plan::AddStep> additions;
+};
+
+/// Memory up to this size that peers cannot reach is copied whole before the call is announced;
+/// larger memory goes through the staging ring while the call runs.
+inline constexpr int64_t kBounceBytes = 64 * KiB;
+
+struct Group::Impl {
+  Impl(Endpoint& endpoint, std::shared_ptr<Endpoint> keeps_endpoint, int id, std::string name,
+       std::vector<int> members);
+  ~Impl();
+
+  int size() const { return static_cast<int>(members.size()); }
+
+  // ---- the frame (group_core.cpp) ----
+
+  /// Counts a call's time and marks the group broken if the call ends in an exception after its
+  /// peers may rely on it.
+  class Call {
+   public:
+    Call(Impl& group, Operation operation);
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    LedgerEntry& entry() const { return entry_; }
+
+   private:
+    Impl& group_;
+    LedgerEntry& entry_;
+    int exceptions_;
+  };
+
+  struct What {
+    Operation operation;
+    int64_t count = 0;
+    DType type = DType::u8;
+    ReduceOp reduce_op = ReduceOp::sum;
+    int root = 0;
+    uint64_t counts_hash = 0;
+    int leaves = 0;
+  };
+
+  /// The slot of the next collective, filled in but not announced.
+  Descriptor& prepare(const What& what);
+  /// Names `data` as this rank's contribution: in the payload if it fits, else by address; a short
+  /// piece of memory that peers cannot reach is copied to where they can.
+  void offer(Descriptor& mine, const void* data, int64_t bytes);
+  /// Heap memory that stays untouched until the collective after the next one.
+  char* bounce(int64_t bytes) { return bounces[sequence & 1].at_least(*this, bytes); }
+  /// Room for a list of `bytes` that peers read through `mine.list`.
+  void* list_room(Descriptor& mine, int64_t bytes);
+  /// Announces the call, waits for every peer, compares. Throws CommError.
+  void meet(const Descriptor& mine);
+  /// The descriptor with which group rank `peer` came to the current collective.
+  const Descriptor& came_with(int peer) const { return lines[peer]->slots[sequence & 1]; }
+  /// What `peer` offered; null if it can be had only through the peer's staging ring.
+  const char* offered_by(int peer) const;
+  bool everyone_inlined() const;
+  bool everyone_reachable() const;
+  /// Waits until every rank has called it as often as this one.
+  void step();
+
+  int64_t address_of(const void* data, int64_t bytes) const;
+  char* at(int64_t address) const;
+
+  // ---- when something goes wrong (group_core.cpp) ----
+
+  /// What this rank does at the moment, for messages.
+  std::string here() const;
+  [[noreturn]] void fail(const std::string& what, bool died = false);
+  void mark_broken(const std::string& message);
+  void throw_if_finished() const;
+  /// Called while waiting for `peer`, whose word is still missing.
+  void check(int peer, const Signal& signal, uint32_t target);
+  void time_out(int peer, const Signal& signal, uint32_t target);
+  void wait_for(int peer, Signal& signal, uint32_t target);
+  void record(Operation operation, int64_t count, DType type, ReduceOp reduce_op, uint64_t number);
+
+  // ---- sums (reductions.cpp); leaves 0: leaf r is rank r's one term ----
+
+  void reduce_to_all(std::span<const Term> terms, int leaves, void* result, int64_t count,
+                     DType type, ReduceOp op);
+  void reduce_to_owners(std::span<const Term> terms, int leaves, void* out,
+                        std::span<const int64_t> counts, DType type, ReduceOp op);
+  /// Names the terms, each of `bytes`; returns where copies of them lie if they were copied.
+  char* announce_terms(Descriptor& mine, std::span<const Term> terms, int leaves, int64_t bytes);
+  const SumRecipe& recipe_for_call(int leaves);
+  /// Where a term of the current call is; null if it is out of reach.
+  const char* term_of(const SumRecipe::Source& source, std::span<const Term> mine, int leaves,
+                      int64_t bytes) const;
+
+  // ---- moves (collectives.cpp) ----
+
+  std::vector<std::string> gather_text(Operation operation, const std::string& mine, uint64_t hash);
+
+  // ---- messages (point_to_point.cpp) ----
+
+  void send(const void* data, int64_t count, DType type, int to, int tag);
+  void receive(void* data, int64_t count, DType type, int from, int tag);
+
+  /// Heap memory that grows when asked to.
+  struct Scratch {
+    std::shared_ptr<void> memory;
+    int64_t bytes = 0;
+    char* at_least(const Impl& group, int64_t wanted);
+  };
+
+  // ---- what the group is ----
+
+  Endpoint& endpoint;
+  std::shared_ptr<Endpoint> keeps_endpoint;  // null for the world, which the endpoint owns
+  Region::Impl& region;
+  const bool direct_memory;
+  const int id;
+  const std::string name;
+  const std::vector<int> members;
+  int rank = 0;
+  std::vector<GroupLines*> lines;  // by group rank
+  Patience patience;
+  std::chrono::milliseconds timeout;
+  Ledger ledger;
+
+  // ---- the state of calls; one thread at a time ----
+
+  uint32_t sequence = 0;     // collectives so far
+  uint64_t collectives = 0;  // the same without wrapping: the number in messages
+  uint32_t steps = 0;
+  std::string finished;  // why the group can do no more; empty while it can
+  std::string current;   // a message under way; empty in a collective
+  std::chrono::steady_clock::time_point deadline;
+  std::chrono::steady_clock::time_point next_look;
+  bool waiting = false;            // deadline is set for the current call
+  std::array<Scratch, 2> lists;    // lists too long for a descriptor, by slot
+  std::array<Scratch, 2> bounces;  // copies of data that peers cannot reach, by slot
+  Scratch staging;
+  SumRecipe by_rank;                       // leaf r on rank r
+  std::vector<SumRecipe> recipes;          // of the last layouts of terms
+  size_t next_recipe = 0;                  // to be replaced next
+  std::vector<const void*> term_pointers;  // of the pass under way
+  std::vector<void*> result_pointers;
+
+  struct Outbox {
+    uint32_t posted = 0;
+    std::array<std::shared_ptr<void>, kParcels> copies;
+  };
+  std::vector<Outbox> outboxes;  // by group rank
+  std::vector<uint32_t> taken;   // parcels taken from each rank
+  uint64_t messages = 0;
+};
+
+}  // namespace lockstep::net

@@ -1,0 +1,97 @@
+// Messages between two ranks: a ring of parcels for each ordered pair.
+//
+// Memory that the peer can reach is one parcel, and the sender waits until it has been read. Other
+// memory is copied in pieces into the heap; the sender goes on as soon as the last piece is copied
+// and there is room in the ring, so two ranks may send to each other first and receive afterwards.
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/base/str.h"
+#include "lockstep/net/group_core.h"
+
+namespace lockstep::net {
+namespace {
+
+constexpr int64_t kParcelBytes = 2 * MiB;
+
+std::string message_text(int64_t count, DType type, int tag) {
+  return base::str(count, " ", name_of(type), " with tag ", tag);
+}
+
+void check_peer(const Group::Impl& group, const char* what, int peer, int64_t count) {
+  if (peer < 0 || peer >= group.size() || peer == group.rank) {
+    throw UsageError(base::str(what, ": rank ", group.rank, " of \"", group.name, "\" (",
+                               group.size(), " ranks) cannot exchange with rank ", peer));
+  }
+  if (count < 0) throw UsageError(base::str(what, ": a count of ", count, " elements"));
+}
+
+}  // namespace
+
+void Group::Impl::send(const void* data, int64_t count, DType type, int to, int tag) {
+  check_peer(*this, "send", to, count);
+  throw_if_finished();
+  Call call(*this, Operation::send);
+  current =
+      base::str("send of ", message_text(count, type, tag), " to rank ", to, " on \"", name, "\"");
+  waiting = false;
+  record(Operation::send, count, type, ReduceOp::sum, ++messages);
+  Channel& ours = region.channel(members[rank], id, to);
+  Signal& taken_there = region.channel(members[to], id, rank).taken;
+  Outbox& outbox = outboxes[to];
+  const int64_t width = width_of(type);
+  const int64_t address = address_of(data, count * width);
+  const bool in_reach = address != kNotReachable && count > 0;
+  const int64_t most = in_reach ? count : kParcelBytes / width;
+  int64_t first = 0;
+  do {
+    const int64_t n = std::min(most, count - first);
+    wait_for(to, taken_there, outbox.posted + 1 - kParcels);  // room in the ring
+    const uint32_t slot = outbox.posted % kParcels;
+    Parcel& parcel = ours.parcels[slot];
+    parcel = {count, first, n, address, tag, type};
+    outbox.copies[slot].reset();
+    if (!in_reach && n > 0) {
+      outbox.copies[slot] = endpoint.impl().heap->allocate(n * width);
+      std::memcpy(outbox.copies[slot].get(), static_cast<const char*>(data) + first * width,
+                  static_cast<size_t>(n * width));
+      parcel.address = address_of(outbox.copies[slot].get(), n * width);
+    }
+    ours.posted.raise(++outbox.posted);
+    first += n;
+  } while (first < count);
+  if (in_reach) wait_for(to, taken_there, outbox.posted);
+  current.clear();
+}
+
+void Group::Impl::receive(void* data, int64_t count, DType type, int from, int tag) {
+  check_peer(*this, "recv", from, count);
+  throw_if_finished();
+  Call call(*this, Operation::recv);
+  current = base::str("recv of ", message_text(count, type, tag), " from rank ", from, " on \"",
+                      name, "\"");
+  waiting = false;
+  record(Operation::recv, count, type, ReduceOp::sum, ++messages);
+  Channel& theirs = region.channel(members[from], id, rank);
+  Signal& taken_here = region.channel(members[rank], id, from).taken;
+  const int64_t width = width_of(type);
+  int64_t done = 0;
+  do {
+    wait_for(from, theirs.posted, taken[from] + 1);
+    const Parcel& parcel = theirs.parcels[taken[from] % kParcels];
+    if (parcel.total != count || parcel.type != type || parcel.tag != tag) {
+      fail(base::str("rank ", from, " sent ", message_text(parcel.total, parcel.type, parcel.tag),
+                     "."));
+    }
+    if (parcel.count > 0) {
+      std::memcpy(static_cast<char*>(data) + parcel.first * width, at(parcel.address),
+                  static_cast<size_t>(parcel.count * width));
+    }
+    call.entry().bytes += parcel.count * width;
+    done += parcel.count;
+    taken_here.raise(++taken[from]);
+  } while (done < count);
+  current.clear();
+}
+
+}  // namespace lockstep::net

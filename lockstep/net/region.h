@@ -1,0 +1,35 @@
+/// Where everything lies in a region.
+#pragma once
+
+#include <memory>
+
+#include "lockstep/net/control.h"
+#include "lockstep/net/world.h"
+
+namespace lockstep::net {
+
+struct Region::Impl {
+  char* base = nullptr;
+  int64_t bytes = 0;
+  int descriptor = -1;
+  int ranks = 0;
+  int64_t heap_bytes = 0;
+
+  ~Impl();
+
+  JobHeader& header() const { return *reinterpret_cast<JobHeader*>(base); }
+  RankControl& control(int rank) const;
+  GroupLines& lines(int rank, int group) const;
+  /// The channel of `rank` to and from the `peer`-th member of `group`.
+  Channel& channel(int rank, int group, int peer) const;
+  char* heap(int rank) const;
+  bool contains(const void* data, int64_t size) const {
+    const auto* at = static_cast<const char*>(data);
+    return at >= base && size <= bytes && at - base <= bytes - size;
+  }
+};
+
+/// "all_reduce of 100 float32 (sum)"
+std::string describe(Operation operation, int64_t count, DType type, ReduceOp reduce_op, int root);
+
+}  // namespace lockstep::net
