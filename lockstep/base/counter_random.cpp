@@ -34,9 +34,8 @@ double logarithm(double x) {
     ++exponent;
   }
   const double s = (m - 1) / (m + 1);
-  constexpr std::array<double, 11> kSeries = {1.0,      1.0 / 3,  1.0 / 5,  1.0 / 7,
-                                              1.0 / 9,  1.0 / 11, 1.0 / 13, 1.0 / 15,
-                                              1.0 / 17, 1.0 / 19, 1.0 / 21};
+  constexpr std::array<double, 10> kSeries = {1.0,      1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9,
+                                              1.0 / 11, 1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19};
   return exponent * kLn2 + 2 * s * polynomial(kSeries, s * s);
 }
 

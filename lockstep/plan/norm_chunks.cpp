@@ -45,9 +45,8 @@ double tree_sum(const double* values, int64_t count) {
       stack[depth - 1] += stack[depth];
     }
   }
-  if (depth == 0) return 0;
   for (; depth > 1; --depth) stack[depth - 2] += stack[depth - 1];
-  return stack[0];
+  return stack[0];  // still zero if there was nothing to add
 }
 
 }  // namespace lockstep::plan

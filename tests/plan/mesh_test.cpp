@@ -51,6 +51,9 @@ TEST(Mesh, RefusesAndOffersTheNearestThatFits) {
   EXPECT_EQ(refusal("dp=-1 tp=3", 8),
             "mesh dp=-1, tp=3: 8 ranks do not divide by 3.\n"
             "  Nearest that fits: \"dp=-1 tp=4\". Or start a multiple of 3 ranks.");
+  EXPECT_EQ(refusal("dp=-1 tp=3", 10),
+            "mesh dp=-1, tp=3: 10 ranks do not divide by 3.\n"
+            "  Nearest that fits: \"dp=-1 tp=2\". Or start a multiple of 3 ranks.");
   EXPECT_EQ(refusal("dp=4", 3),
             "mesh dp=4 has 4 places for 3 ranks.\n"
             "  Nearest that fits: \"dp=3\", or start 4 ranks.");
