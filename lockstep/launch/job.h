@@ -25,7 +25,7 @@ struct JobOptions {
   double timeout_s = 120;  // of the ranks' collectives
   /// Ranks' stderr goes to rank_0000.log... here; empty: it is inherited. stdout of rank 0 is
   /// always inherited, that of the others goes where their stderr goes.
-  std::string log_folder;
+  std::string log_folder = {};
 };
 
 struct JobResult {

@@ -362,17 +362,14 @@ std::string settings_that_fit(const TrainConfig& config, int ranks) {
 }
 
 void check_batch(const TrainConfig& config, int ranks) {
-  int grains = 0;
   try {
     const BatchPlan batch = plan_batch(config.data.global_batch, config.data.micro_batch,
                                        static_cast<int>(config.numerics.grains));
-    grains = batch.grains;
-    plan_leaves(grains, ranks, LeafAssignment::contiguous);
+    plan_leaves(batch.grains, ranks, LeafAssignment::contiguous);
   } catch (const UsageError& error) {
-    std::string help = settings_that_fit(config, ranks);
-    if (!help.empty()) help = "\n  This fits:" + help;
-    if (grains > 0) help += base::str("\n  Or start no more than ", grains, " ranks: -n ", grains);
-    throw UsageError(error.what() + help);
+    const std::string fits = settings_that_fit(config, ranks);
+    throw UsageError(error.what() + (fits.empty() ? fits : "
+  This fits:" + fits));
   }
 }
 
@@ -463,7 +460,7 @@ TrainConfig preset(const std::string& name) {
 }
 
 void check(const TrainConfig& config, int ranks) {
-  if (ranks < 1) throw UsageError(base::str("a job of ", ranks, " ranks: at least 1 is needed"));
+  if (ranks < 1) throw UsageError(base::str("-n ", ranks, ": a job has at least 1 rank"));
   if (config.model.family == "gpt2" && config.model.width % config.model.heads != 0) {
     const int64_t heads = nearest_number(config.model.heads, divisors(config.model.width));
     const int64_t share = std::max<int64_t>(1, config.model.width / config.model.heads);

@@ -1,0 +1,14 @@
+/// Command lines: CLI11 reads them, mistakes are told in our form.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace lockstep::cli {
+
+/// Reads `args` into what `app` has bound. False: help was asked for, and has been printed.
+/// Throws UsageError: unknown flag (with the nearest), missing or malformed value.
+[[nodiscard]] bool parse_arguments(CLI::App& app, const std::vector<std::string>& args);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,19 @@
+/// A program run to its end, its words kept.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep::cli {
+
+struct Captured {
+  int exit_code = 0;   // 128 + the signal that killed it
+  std::string output;  // of stdout and stderr together, without the last line feed
+};
+
+/// Runs `command` (a path and its arguments) in `environment` with an empty stdin. Throws
+/// EnvironmentError if it cannot be started.
+Captured capture(const std::vector<std::string>& command,
+                 const std::vector<std::string>& environment);
+
+}  // namespace lockstep::cli

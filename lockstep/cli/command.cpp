@@ -1,0 +1,72 @@
+#include "lockstep/cli/command.h"
+
+#include <cstdio>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/cli/data.h"
+#include "lockstep/cli/doctor.h"
+#include "lockstep/cli/eval.h"
+#include "lockstep/cli/generate.h"
+#include "lockstep/cli/train.h"
+
+namespace lockstep::cli {
+namespace {
+
+struct Subcommand {
+  std::string name;
+  std::string summary;
+  int (*run)(const std::vector<std::string>& args);
+};
+
+const std::vector<Subcommand>& subcommands() {
+  static const std::vector<Subcommand> all = {
+      {"train", "train a model on one or several ranks", train_command},
+      {"eval", "validation loss of a run's or a file's weights", eval_command},
+      {"generate", "text from a run's or a file's weights", generate_command},
+      {"data", "bring training data", data_command},
+      {"doctor", "what this machine has, and what to do about what it lacks", doctor_command},
+  };
+  return all;
+}
+
+std::string usage() {
+  std::string text =
+      "lockstep: distributed training with the same bits on any layout.\n\n"
+      "  lockstep train --preset nano -n 2\n\n"
+      "Commands (each knows --help):\n";
+  for (const Subcommand& command : subcommands()) {
+    text +=
+        "  " + command.name + std::string(12 - command.name.size(), ' ') + command.summary + "\n";
+  }
+  return text + "  --version   the version\n";
+}
+
+}  // namespace
+
+int run_command(const std::vector<std::string>& args) {
+  if (args.empty()) {
+    std::fputs(usage().c_str(), stderr);
+    return UsageError("").exit_code();
+  }
+  const std::string& name = args.front();
+  if (name == "--help" || name == "-h" || name == "help") {
+    std::fputs(usage().c_str(), stdout);
+    return 0;
+  }
+  if (name == "--version" || name == "-V") {
+    std::printf("lockstep %s\n", kVersion);
+    return 0;
+  }
+  std::vector<std::string> names = {"--help", "--version"};
+  for (const Subcommand& command : subcommands()) {
+    if (command.name == name) return command.run({args.begin() + 1, args.end()});
+    names.push_back(command.name);
+  }
+  const std::string near = base::nearest(name, names);
+  throw UsageError(base::str("there is no ", name.starts_with('-') ? "flag " : "command ", name,
+                             ".", near.empty() ? "" : base::str("\n  Did you mean ", near, "?"),
+                             "\n  `lockstep --help` lists the commands."));
+}
+
+}  // namespace lockstep::cli

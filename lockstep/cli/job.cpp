@@ -1,0 +1,21 @@
+#include "lockstep/cli/job.h"
+
+#include <cstdio>
+
+#include "lockstep/launch/rank_process.h"
+
+namespace lockstep::cli {
+
+std::string worker_program() {
+  return launch::find_program(launch::executable_folder() + "/lockstep-worker");
+}
+
+int run_and_report(const launch::JobOptions& options) {
+  // The worker writes to the same descriptors: what this program has said comes first.
+  std::fflush(nullptr);
+  const launch::JobResult result = launch::run_job(options);
+  if (!result.error.empty()) std::fprintf(stderr, "%s\n", result.error.c_str());
+  return result.exit_code;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,28 @@
+/// What a run would do, told without doing it: the data it reads, which rank computes which leaves.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/input/token_file.h"
+#include "lockstep/plan/train_config.h"
+
+namespace lockstep::cli {
+
+/// The data of a run, open and looked at.
+struct RunData {
+  std::shared_ptr<const input::TokenFile> train;
+  std::shared_ptr<const input::TokenFile> valid;
+};
+
+/// Throws EnvironmentError: a file is not there, is shorter than one sequence, or holds ids that
+/// the vocabulary does not have.
+RunData open_data(const plan::TrainConfig& config);
+
+/// The plan for `ranks` ranks, as a person reads it and as a program does.
+std::string run_plan_text(const plan::TrainConfig& config, int ranks, const RunData& data);
+nlohmann::json run_plan_json(const plan::TrainConfig& config, int ranks, const RunData& data);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,74 @@
+#define TOML_EXCEPTIONS 1
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/cli/config.h"
+
+namespace lockstep::cli {
+namespace {
+
+int line_of(const toml::node& node) { return static_cast<int>(node.source().begin.line); }
+
+nlohmann::json value_of(const toml::node& node, const std::string& place, const std::string& key) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_integer()) return number->get();
+  if (const auto* number = node.as_floating_point()) return number->get();
+  if (const auto* truth = node.as_boolean()) return truth->get();
+  throw UsageError(base::str(place, "\"", key, "\" is ",
+                             node.is_table() ? "a table" : "a list or date",
+                             "; a key has one number, text, or true or false."));
+}
+
+toml::table parse(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) {
+    std::string help;
+    for (const std::string& name : plan::preset_names()) {
+      if (path == name) help = base::str("\n  A preset is asked for with --preset ", name, ".");
+    }
+    throw UsageError(base::str("there is no file ", path, ".", help));
+  }
+  try {
+    return toml::parse_file(path);
+  } catch (const toml::parse_error& error) {
+    throw UsageError(
+        base::str(path, ":", error.source().begin.line, ": no TOML: ", error.description()));
+  }
+}
+
+}  // namespace
+
+std::vector<FileSetting> read_toml(const std::string& path,
+                                   const std::vector<std::string>& known_sections) {
+  std::vector<FileSetting> settings;
+  for (const auto& [name, node] : parse(path)) {
+    const std::string section(name.str());
+    const std::string place = base::str(path, ":", line_of(node), ": ");
+    const toml::table* keys = node.as_table();
+    if (keys == nullptr) {
+      settings.push_back({section, value_of(node, place, section), line_of(node)});
+      continue;
+    }
+    if (keys->empty() &&
+        std::find(known_sections.begin(), known_sections.end(), section) == known_sections.end()) {
+      const std::string near = base::nearest(section, known_sections);
+      throw UsageError(base::str(place, "there is no section [", section, "].\n  ",
+                                 near.empty() ? "The sections are " + base::joined(known_sections)
+                                              : base::str("Did you mean [", near, "]?")));
+    }
+    for (const auto& [key_name, value] : *keys) {
+      const std::string key = base::str(section, ".", key_name.str());
+      const std::string key_place = base::str(path, ":", line_of(value), ": ");
+      settings.push_back({key, value_of(value, key_place, key), line_of(value)});
+    }
+  }
+  // As a reader meets them: the first mistake from the top is the one reported.
+  std::stable_sort(settings.begin(), settings.end(),
+                   [](const auto& a, const auto& b) { return a.line < b.line; });
+  return settings;
+}
+
+}  // namespace lockstep::cli
