@@ -368,8 +368,7 @@ void check_batch(const TrainConfig& config, int ranks) {
     plan_leaves(batch.grains, ranks, LeafAssignment::contiguous);
   } catch (const UsageError& error) {
     const std::string fits = settings_that_fit(config, ranks);
-    throw UsageError(error.what() + (fits.empty() ? fits : "
-  This fits:" + fits));
+    throw UsageError(error.what() + (fits.empty() ? fits : "\n  This fits:" + fits));
   }
 }
 
