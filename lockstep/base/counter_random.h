@@ -18,7 +18,9 @@ class RandomKey {
   explicit constexpr RandomKey(uint64_t seed) : value_(mix64(seed)) {}
 
   /// The key of a narrower purpose: `key.with("dropout").with(step)`.
-  constexpr RandomKey with(uint64_t part) const { return RandomKey(value_ ^ mix64(part + 1), Raw{}); }
+  constexpr RandomKey with(uint64_t part) const {
+    return RandomKey(value_ ^ mix64(part + 1), Raw{});
+  }
   constexpr RandomKey with(std::string_view part) const { return with(fnv1a(part)); }
 
   /// 64 random bits for `counter`.

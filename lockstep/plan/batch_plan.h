@@ -24,10 +24,10 @@ struct SampleRange {
 };
 
 struct BatchPlan {
-  int64_t global_batch = 0;          // samples in one optimizer step, all ranks
-  int64_t micro_batch = 0;           // samples in one forward call
-  int grains = 0;                    // leaves of the step, G
-  int micro_batches_per_grain = 0;   // M
+  int64_t global_batch = 0;         // samples in one optimizer step, all ranks
+  int64_t micro_batch = 0;          // samples in one forward call
+  int grains = 0;                   // leaves of the step, G
+  int micro_batches_per_grain = 0;  // M
 
   /// The samples of micro-batch `micro` of `leaf`. In training all have micro_batch samples.
   SampleRange samples(int leaf, int micro) const;
@@ -41,8 +41,8 @@ struct BatchPlan {
 /// global_batch / micro_batch.
 BatchPlan plan_batch(int64_t global_batch, int64_t micro_batch, int grains);
 
-/// The cut of an evaluation batch or of data that ends: like plan_batch, but the last micro-batch
-/// of the last leaves may be short or empty. `samples` is how many there are.
+/// `range` as far as there are samples: an evaluation batch, or data that ends, keeps the cut of
+/// plan_batch, and the micro-batches at its end are short or empty.
 SampleRange clipped(SampleRange range, int64_t samples);
 
 enum class LeafAssignment { contiguous, round_robin };

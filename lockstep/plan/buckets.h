@@ -16,22 +16,22 @@ namespace lockstep::plan {
 inline constexpr int64_t kSlotAlignment = 16;
 
 struct Slot {
-  int param = -1;        // index in ParamTable::params
+  int param = -1;  // index in ParamTable::params
   int bucket = -1;
-  int64_t offset = 0;    // elements from the start of the flat buffer of all buckets
+  int64_t offset = 0;  // elements from the start of the flat buffer of all buckets
   int64_t numel = 0;
 };
 
 struct Bucket {
-  int64_t offset = 0;        // elements from the start of the flat buffer
-  int64_t numel = 0;         // padding between slots included
-  std::vector<int> params;   // in the order of their slots
+  int64_t offset = 0;       // elements from the start of the flat buffer
+  int64_t numel = 0;        // padding between slots included
+  std::vector<int> params;  // in the order of their slots
 };
 
 struct BucketPlan {
   std::vector<Bucket> buckets;
-  std::vector<Slot> slots;   // by parameter index; bucket -1 for a parameter that is not trained
-  int64_t numel = 0;         // of the flat buffer
+  std::vector<Slot> slots;  // by parameter index; bucket -1 for a parameter that is not trained
+  int64_t numel = 0;        // of the flat buffer
 };
 
 /// A bucket closes before a parameter that would take it over its limit; a parameter larger than

@@ -32,8 +32,8 @@ struct TermHolder {
 struct SumPlan {
   int leaves = 0;
   int ranks = 0;
-  std::vector<TermHolder> terms;      // in rising order of leaves
-  std::vector<AddStep> additions;     // over `terms`
+  std::vector<TermHolder> terms;   // in rising order of leaves
+  std::vector<AddStep> additions;  // over `terms`
 };
 
 /// Throws UsageError if the terms of different ranks overlap or one is no node of the tree.
@@ -57,7 +57,8 @@ int64_t direct_all_reduce_bytes(const SumPlan& plan, int rank, int64_t count,
 int64_t direct_reduce_scatter_bytes(const SumPlan& plan, int rank,
                                     const std::vector<int64_t>& counts, int64_t bytes_per_element);
 
-/// Bytes of peers' memory that `rank` reads in an all-gather of `counts[r]` elements from each rank.
+/// Bytes of peers' memory that `rank` reads in an all-gather of `counts[r]` elements from each
+/// rank.
 int64_t direct_all_gather_bytes(int rank, const std::vector<int64_t>& counts,
                                 int64_t bytes_per_element);
 

@@ -14,7 +14,7 @@ namespace lockstep::plan {
 inline constexpr int64_t kNormChunk = 256;
 
 struct NormChunks {
-  std::vector<int64_t> first_chunk;   // by parameter index: its first chunk; -1 if not trained
+  std::vector<int64_t> first_chunk;  // by parameter index: its first chunk; -1 if not trained
   int64_t chunks = 0;
 };
 

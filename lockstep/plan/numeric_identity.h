@@ -13,8 +13,8 @@ struct NumericIdentity {
   BatchPlan batch;
   int tensor_grains = 1;
   std::string compute = "fp32";
-  std::string kernel_set;         // e.g. "aten-1.13"
-  std::string instruction_set;    // e.g. "avx2": what the kernels were told to use
+  std::string kernel_set;       // e.g. "aten-1.13"
+  std::string instruction_set;  // e.g. "avx2": what the kernels were told to use
   int threads_per_rank = 1;
 
   /// One line that is printed, stored in checkpoints and compared on resume:

@@ -18,7 +18,7 @@ struct Init {
 
 /// One parameter as the module tree declares it.
 struct ParamDeclaration {
-  std::string name;               // dotted path in the module tree
+  std::string name;  // dotted path in the module tree
   std::vector<int64_t> shape;
   bool trainable = true;
   Init init;
@@ -36,14 +36,14 @@ struct Param {
   std::vector<int64_t> shape;
   int64_t numel = 0;
   bool trainable = true;
-  bool decay = false;              // weight decay applies: two or more dimensions
+  bool decay = false;  // weight decay applies: two or more dimensions
   Init init;
-  std::vector<std::string> uses;   // dotted paths, in name order; gradients are added in this order
+  std::vector<std::string> uses;  // dotted paths, in name order; gradients are added in this order
 };
 
 struct ParamTable {
-  std::vector<Param> params;       // in the order of the module tree
-  std::vector<int> by_name;        // indices of `params` in name order: norms and digests use it
+  std::vector<Param> params;  // in the order of the module tree
+  std::vector<int> by_name;   // indices of `params` in name order: norms and digests use it
 
   int64_t numel() const;
   int find(const std::string& name) const;  // -1: not there

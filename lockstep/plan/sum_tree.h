@@ -55,8 +55,9 @@ std::vector<AddStep> evaluation(int leaves, const std::vector<LeafRange>& terms)
 
 /// Follows the leaves of one subtree as they come, lowest first: a stack of partial sums.
 ///
-///   FoldStack stack(6);           level of the buffer each leaf is written to, then merges after it
-///   leaf 0: level 0, merges 0     leaf 1: level 1, merges 1 (level 0 += level 1)     leaf 2: level 1
+///   FoldStack stack(6);   the level that each leaf is written to, then the merges after it
+///   leaf 0: level 0, merges 0      leaf 1: level 1, merges 1 (level 0 += level 1)
+///   leaf 2: level 1, merges 0      leaf 3: level 2, merges 2 ...
 class FoldStack {
  public:
   explicit FoldStack(int leaves) : leaves_(leaves) {}
