@@ -1,8 +1,9 @@
 // Messages between two ranks: a ring of parcels for each ordered pair.
 //
-// Memory that the peer can reach is one parcel, and the sender waits until it has been read. Other
-// memory is copied in pieces into the heap; the sender goes on as soon as the last piece is copied
-// and there is room in the ring, so two ranks may send to each other first and receive afterwards.
+// A short message is copied into the heap and the sender goes on, on every engine: two ranks may
+// send to each other first and receive afterwards. A long one is read in place, and the sender
+// waits for that, if the peer can reach the memory; else it is copied in pieces as the ring has
+// room.
 #include <algorithm>
 #include <cstring>
 
@@ -13,6 +14,7 @@ namespace lockstep::net {
 namespace {
 
 constexpr int64_t kParcelBytes = 2 * MiB;
+constexpr int64_t kShortMessageBytes = 256 * KiB;
 
 std::string message_text(int64_t count, DType type, int tag) {
   return base::str(count, " ", name_of(type), " with tag ", tag);
@@ -41,8 +43,8 @@ void Group::Impl::send(const void* data, int64_t count, DType type, int to, int 
   Outbox& outbox = outboxes[to];
   const int64_t width = width_of(type);
   const int64_t address = address_of(data, count * width);
-  const bool in_reach = address != kNotReachable && count > 0;
-  const int64_t most = in_reach ? count : kParcelBytes / width;
+  const bool in_place = address != kNotReachable && count * width > kShortMessageBytes;
+  const int64_t most = in_place ? count : kParcelBytes / width;
   int64_t first = 0;
   do {
     const int64_t n = std::min(most, count - first);
@@ -51,7 +53,7 @@ void Group::Impl::send(const void* data, int64_t count, DType type, int to, int 
     Parcel& parcel = ours.parcels[slot];
     parcel = {count, first, n, address, tag, type};
     outbox.copies[slot].reset();
-    if (!in_reach && n > 0) {
+    if (!in_place && n > 0) {
       outbox.copies[slot] = endpoint.impl().heap->allocate(n * width);
       std::memcpy(outbox.copies[slot].get(), static_cast<const char*>(data) + first * width,
                   static_cast<size_t>(n * width));
@@ -60,7 +62,7 @@ void Group::Impl::send(const void* data, int64_t count, DType type, int to, int 
     ours.posted.raise(++outbox.posted);
     first += n;
   } while (first < count);
-  if (in_reach) wait_for(to, taken_there, outbox.posted);
+  if (in_place) wait_for(to, taken_there, outbox.posted);
   current.clear();
 }
 

@@ -21,8 +21,8 @@ using plan::AddStep;
 
 // ---- fused: float32 sums over a few terms, read and stored in one pass ----
 
-/// 16 floats, wherever they lie.
-typedef float Floats __attribute__((vector_size(64), aligned(4), may_alias));
+/// 16 floats. Loaded and stored by memcpy: memory need not be aligned.
+typedef float Floats __attribute__((vector_size(64)));
 
 /// The tree over kTerms values; for three terms there are two trees.
 enum class Tree { two, left_three, right_three, four, eight };
@@ -42,22 +42,26 @@ constexpr int terms_of(Tree tree) {
   return 0;
 }
 
+template <class V>
+LOCKSTEP_INLINE void load(V& value, const float* from) {
+  __builtin_memcpy(&value, from, sizeof(V));
+}
+
 template <Tree kTree, class V>
 LOCKSTEP_INLINE void add_at(const float* const* t, int64_t i, V& sum) {
-  const auto at = [i](const float* p) __attribute__((always_inline))->const V& {
-    return *reinterpret_cast<const V*>(p + i);
-  };
+  constexpr int kTerms = terms_of(kTree);
+  V v[kTerms];
+  for (int k = 0; k < kTerms; ++k) load(v[k], t[k] + i);
   if constexpr (kTree == Tree::two) {
-    sum = at(t[0]) + at(t[1]);
+    sum = v[0] + v[1];
   } else if constexpr (kTree == Tree::left_three) {
-    sum = (at(t[0]) + at(t[1])) + at(t[2]);
+    sum = (v[0] + v[1]) + v[2];
   } else if constexpr (kTree == Tree::right_three) {
-    sum = at(t[0]) + (at(t[1]) + at(t[2]));
+    sum = v[0] + (v[1] + v[2]);
   } else if constexpr (kTree == Tree::four) {
-    sum = (at(t[0]) + at(t[1])) + (at(t[2]) + at(t[3]));
+    sum = (v[0] + v[1]) + (v[2] + v[3]);
   } else {
-    sum = ((at(t[0]) + at(t[1])) + (at(t[2]) + at(t[3]))) +
-          ((at(t[4]) + at(t[5])) + (at(t[6]) + at(t[7])));
+    sum = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
   }
 }
 
@@ -73,12 +77,11 @@ LOCKSTEP_INLINE void fused_pass(const void* const* terms, void* const* results, 
     for (int r = 0; r < kResults; ++r) fixed[r] = static_cast<float*>(results[r]);
   }
   const auto store = [&](int64_t i, const auto& sum) __attribute__((always_inline)) {
-    using V = std::remove_cvref_t<decltype(sum)>;
     if constexpr (kResults > 0) {
-      for (int r = 0; r < kResults; ++r) *reinterpret_cast<V*>(fixed[r] + i) = sum;
+      for (int r = 0; r < kResults; ++r) __builtin_memcpy(fixed[r] + i, &sum, sizeof sum);
     } else {
       for (int r = 0; r < num_results; ++r) {
-        *reinterpret_cast<V*>(static_cast<float*>(results[r]) + i) = sum;
+        __builtin_memcpy(static_cast<float*>(results[r]) + i, &sum, sizeof sum);
       }
     }
   };
