@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
+#include "lockstep/cli/arguments.h"
 #include "lockstep/files/austen.h"
 #include "lockstep/files/mapped_file.h"
 #include "lockstep/files/token_data.h"
@@ -119,13 +120,7 @@ int data_command(const std::vector<std::string>& args) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->capture_default_str();
 
-  try {
-    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
-  } catch (const CLI::Success& wanted) {  // --help
-    return app.exit(wanted);
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(base::str("lockstep data: ", error.what(), "\n  See: lockstep data --help"));
-  }
+  if (!parse_arguments(app, args)) return 0;
   if (austen->parsed()) return prepare_austen(austen_out, austen_from);
   if (text->parsed()) return prepare_text(text_out, text_from);
   return inspect(path, context);

@@ -82,7 +82,7 @@ int64_t TokenFile::size() const { return impl_->file.size() / 2; }
 
 void TokenFile::read(int64_t first, int64_t count, int64_t* out) const {
   if (first < 0 || count < 0 || count > size() || first > size() - count) {
-    throw UsageError(base::str("tokens ", first, " to ", first + count, " asked of ", path(),
+    throw UsageError(base::str(count, " tokens from number ", first, " on were asked of ", path(),
                                ", which has ", size(), "."));
   }
   impl_->require_whole();
