@@ -92,7 +92,8 @@ class Group {
   /// Between two ranks of the group, in order per pair of ranks. `send` returns when the data have
   /// been read or copied; up to four messages of at most 256 KiB to one rank are always copied, so
   /// ranks may send to each other before they receive. A receive whose count, type or tag differs
-  /// from its send ends in a CommError on both; a sender that has gone on finds it in its next call.
+  /// from its send ends in a CommError on both; a sender that has gone on finds it in its next
+  /// call.
   void send(const void* data, int64_t count, DType type, int to, int tag = 0);
   void recv(void* data, int64_t count, DType type, int from, int tag = 0);
 

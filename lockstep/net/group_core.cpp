@@ -212,12 +212,12 @@ void Group::Impl::fail(const std::string& what, bool died) {
   throw CommError(finished);
 }
 
-void Group::Impl::throw_if_finished() const {
-  if (!finished.empty()) throw CommError(finished);
-  if (region.header().aborted.load(std::memory_order_acquire) != 0) {
-    throw CommError(base::str("[rank ", rank, " of ", size(), "] call on \"", name,
-                              "\": the job was aborted: ", region.header().abort_message.get()));
+void Group::Impl::throw_if_finished() {
+  if (finished.empty() && region.header().aborted.load(std::memory_order_acquire) != 0) {
+    finished = base::str("[rank ", rank, " of ", size(), "] call on \"", name,
+                         "\": the job was aborted: ", region.header().abort_message.get());
   }
+  if (!finished.empty()) throw CommError(finished);
 }
 
 void Group::Impl::wait_for(int peer, Signal& signal, uint32_t target) {

@@ -103,7 +103,7 @@ struct Group::Impl {
   std::string here() const;
   [[noreturn]] void fail(const std::string& what, bool died = false);
   void mark_broken(const std::string& message);
-  void throw_if_finished() const;
+  void throw_if_finished();
   /// Called while waiting for `peer`, whose word is still missing.
   void check(int peer, const Signal& signal, uint32_t target);
   void time_out(int peer, const Signal& signal, uint32_t target);
