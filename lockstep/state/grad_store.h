@@ -1,9 +1,9 @@
 /// All gradient bytes of a rank, and the only place with hooks on autograd.
 ///
 /// A rank holds a run of leaves, which is a few maximal whole subtrees of the sum tree: its terms.
-/// Each term has a buffer in the shared heap. Leaves of a term are folded as a binary counter folds:
-/// the first leaf's gradients go straight into the term's buffer, later ones into scratch levels
-/// that merge downwards. What a reduction sends is then in place; nothing is copied.
+/// Each term has a buffer in the shared heap. Leaves of a term are folded as a binary counter
+/// folds: the first leaf's gradients go straight into the term's buffer, later ones into scratch
+/// levels that merge downwards. What a reduction sends is then in place; nothing is copied.
 ///
 ///   one rank, 4 leaves:   leaf 0 -> term        leaf 1 -> scratch 0, term += scratch 0
 ///                         leaf 2 -> scratch 0   leaf 3 -> scratch 1, scratch 0 += scratch 1,
@@ -65,9 +65,9 @@ class GradStore {
  private:
   struct Use {
     int param;
-    int index;          // in Param::uses
-    at::Tensor leaf;    // the module's tensor
-    at::Tensor side;    // gradient of a further use; undefined for the first
+    int index;        // in Param::uses
+    at::Tensor leaf;  // the module's tensor
+    at::Tensor side;  // gradient of a further use; undefined for the first
     bool filled = false;
     bool ready = false;
   };
@@ -75,8 +75,8 @@ class GradStore {
   /// Where the fold stack puts a leaf, known before the step.
   struct LeafPlace {
     int term = -1;
-    int level = 0;    // 0: the term's own buffer
-    int merges = 0;   // after it
+    int level = 0;   // 0: the term's own buffer
+    int merges = 0;  // after it
   };
 
   void gradient_arrived(Use& use);
@@ -90,16 +90,16 @@ class GradStore {
   int leaves_;
   int last_micro_;
   std::vector<plan::LeafRange> terms_;
-  std::vector<LeafPlace> places_;               // by leaf
-  std::vector<at::Tensor> term_buffers_;        // in the shared heap; one even without a term
-  std::vector<at::Tensor> scratch_;             // levels 1, 2, ...
+  std::vector<LeafPlace> places_;         // by leaf
+  std::vector<at::Tensor> term_buffers_;  // in the shared heap; one even without a term
+  std::vector<at::Tensor> scratch_;       // levels 1, 2, ...
   std::vector<Use> uses_;
-  std::vector<int> uses_missing_;               // by bucket: uses not ready for the leaf at hand
+  std::vector<int> uses_missing_;  // by bucket: uses not ready for the leaf at hand
   std::vector<int> uses_in_bucket_;
   std::function<void(int)> ready_;
-  int leaf_ = -1;                               // at hand
+  int leaf_ = -1;  // at hand
   int micro_ = -1;
-  torch_inside::GradHooks hooks_;               // last: goes first, before what its callbacks use
+  torch_inside::GradHooks hooks_;  // last: goes first, before what its callbacks use
 };
 
 }  // namespace lockstep::state

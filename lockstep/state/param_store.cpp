@@ -20,8 +20,7 @@ void fill(float* values, const plan::Param& param, uint64_t seed) {
     case plan::Init::Kind::normal: {
       const base::RandomKey key = base::RandomKey(seed).with("init").with(param.name);
       for (int64_t i = 0; i < param.numel; ++i) {
-        values[i] =
-            static_cast<float>(param.init.std * key.normal(static_cast<uint64_t>(i)));
+        values[i] = static_cast<float>(param.init.std * key.normal(static_cast<uint64_t>(i)));
       }
       return;
     }
@@ -34,8 +33,7 @@ std::map<std::string, at::Tensor> parameters_by_path(const torch::nn::Module& mo
   std::map<std::string, at::Tensor> by_path;
   std::map<const void*, std::string> first_path;
   for (const auto& item : module.named_parameters(/*recurse=*/true)) {
-    const auto [seen, is_new] =
-        first_path.emplace(item.value().unsafeGetTensorImpl(), item.key());
+    const auto [seen, is_new] = first_path.emplace(item.value().unsafeGetTensorImpl(), item.key());
     if (!is_new) {
       throw UsageError(base::str("parameters \"", seen->second, "\" and \"", item.key(),
                                  "\" are one tensor without a declared tie.\n  Give each its own "
@@ -56,8 +54,7 @@ ParamStore::ParamStore(torch::nn::Module& module, const std::vector<plan::Tie>& 
   std::vector<plan::ParamDeclaration> declared;
   for (const auto& item : module.named_parameters(/*recurse=*/true)) {
     if (item.value().scalar_type() != at::kFloat || !item.value().device().is_cpu()) {
-      throw UsageError(base::str("parameter \"", item.key(), "\" is ",
-                                 item.value().toString(),
+      throw UsageError(base::str("parameter \"", item.key(), "\" is ", item.value().toString(),
                                  "; masters are float32 on the CPU. Build the model in float32."));
     }
     declared.push_back({.name = item.key(),

@@ -24,7 +24,7 @@
 namespace lockstep::state {
 
 struct ParamStoreOptions {
-  uint64_t seed = 0;                      // of the start values
+  uint64_t seed = 0;  // of the start values
   int64_t first_bucket_bytes = 1 * MiB;
   int64_t bucket_bytes = 25 * MiB;
 };

@@ -13,8 +13,7 @@ namespace {
 
 double leaf_loss(models::LanguageModel& model, const input::TokenFile& data,
                  const EvaluationOptions& options, const RankContext& context, int leaf) {
-  std::vector<int64_t> tokens(
-      static_cast<size_t>(options.micro_batch * (options.context + 1)));
+  std::vector<int64_t> tokens(static_cast<size_t>(options.micro_batch * (options.context + 1)));
   for (int64_t row = 0; row < options.micro_batch; ++row) {
     const int64_t window = leaf * options.micro_batch + row;
     data.read(input::evaluation_token(data.size(), options.context, options.windows, window),
@@ -41,8 +40,8 @@ double evaluate(models::LanguageModel& model, const input::TokenFile& data,
   const int working = std::min(world.size(), leaves);
   plan::LeafRange mine{leaves, leaves};
   if (world.rank() < working) {
-    mine = plan::plan_leaves(leaves, working, plan::LeafAssignment::contiguous)
-               .run_of(world.rank());
+    mine =
+        plan::plan_leaves(leaves, working, plan::LeafAssignment::contiguous).run_of(world.rank());
   }
   std::vector<double> losses(static_cast<size_t>(leaves));
   for (int leaf = mine.lo; leaf < mine.hi; ++leaf) {

@@ -9,13 +9,13 @@
 namespace lockstep {
 
 struct EvaluationOptions {
-  int64_t windows = 0;       // of `context` tokens; a multiple of micro_batch
-  int64_t micro_batch = 0;   // windows in one forward call: each is a leaf
+  int64_t windows = 0;      // of `context` tokens; a multiple of micro_batch
+  int64_t micro_batch = 0;  // windows in one forward call: each is a leaf
   int64_t context = 0;
 };
 
-/// Mean loss in nats per token. Leaves are summed in fp64 through the sum tree over `context.world`:
-/// the same bits on any number of ranks.
+/// Mean loss in nats per token. Leaves are summed in fp64 through the sum tree over
+/// `context.world`: the same bits on any number of ranks.
 double evaluate(models::LanguageModel& model, const input::TokenFile& data,
                 const EvaluationOptions& options, const RankContext& context);
 

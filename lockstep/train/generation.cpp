@@ -44,12 +44,11 @@ std::vector<int64_t> generate(models::LanguageModel& model, std::vector<int64_t>
   std::vector<int64_t> text = std::move(prompt);
   const size_t first = text.size();
   for (int64_t made = 0; made < options.tokens; ++made) {
-    const auto window =
-        std::min<int64_t>(options.context, static_cast<int64_t>(text.size()));
+    const auto window = std::min<int64_t>(options.context, static_cast<int64_t>(text.size()));
     const at::Tensor ids =
         at::from_blob(text.data() + text.size() - window, {1, window}, at::kLong).clone();
-    const at::Tensor last = model.logits(ids, context).select(0, 0).select(0, window - 1)
-                                .contiguous();
+    const at::Tensor last =
+        model.logits(ids, context).select(0, 0).select(0, window - 1).contiguous();
     text.push_back(pick(last.data_ptr<float>(), last.numel(), options,
                         key.uniform(static_cast<uint64_t>(made))));
   }

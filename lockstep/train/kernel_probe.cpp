@@ -4,6 +4,8 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <chrono>
 #include <map>
 
@@ -34,8 +36,7 @@ std::string kernel_fingerprint() {
     digest.add(name, 0, flat.data_ptr<float>(), flat.numel());
   };
   // OpenBLAS has a kernel of its own for small products (m n k below 10^6).
-  for (const auto& [m, n, k] :
-       {std::array<int64_t, 3>{5, 7, 3}, {64, 96, 128}, {192, 256, 384}}) {
+  for (const auto& [m, n, k] : {std::array<int64_t, 3>{5, 7, 3}, {64, 96, 128}, {192, 256, 384}}) {
     add(base::str("product", m), at::mm(fixed_input({m, k}, "left"), fixed_input({k, n}, "right")));
   }
   const at::Tensor rows = fixed_input({33, 129}, "rows").requires_grad_();
@@ -55,9 +56,15 @@ std::string kernel_fingerprint() {
 }
 
 std::string instruction_set() {
-  std::string name = at::get_cpu_capability();
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  // LibTorch's own account of itself has a line "- CPU capability usage: AVX2".
+  const std::string config = at::show_config();
+  const std::string label = "CPU capability usage: ";
+  const size_t found = config.find(label);
+  if (found == std::string::npos) return "unknown";
+  std::string name;
+  for (size_t at = found + label.size(); at < config.size() && config[at] != '\n'; ++at) {
+    name += static_cast<char>(std::tolower(static_cast<unsigned char>(config[at])));
+  }
   return name;
 }
 
@@ -65,8 +72,8 @@ std::string kernel_set() { return base::str("aten-", TORCH_VERSION); }
 
 void require_alike(ProcessGroup& world) {
   std::map<std::string, std::vector<std::string>> ranks_by_kernels;
-  const std::string mine = base::str(kernel_set(), " ", instruction_set(), " ",
-                                     kernel_fingerprint());
+  const std::string mine =
+      base::str(kernel_set(), " ", instruction_set(), " ", kernel_fingerprint());
   const std::vector<std::string> all = world.gather_text(mine);
   for (size_t rank = 0; rank < all.size(); ++rank) {
     ranks_by_kernels[all[rank]].push_back(std::to_string(rank));

@@ -1,7 +1,5 @@
 #include "lockstep/train/model_file.h"
 
-#include <algorithm>
-
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/files/safetensors.h"
@@ -25,15 +23,14 @@ ModelFileInfo parse_info(const std::string& path, const files::SafetensorsFile& 
             .param_digest = json.at("param_digest").get<std::string>(),
             .step = json.at("step").get<int64_t>()};
   } catch (const std::exception& error) {
-    throw StateError(base::str(path, ": its \"", kInfoKey, "\" metadata cannot be read: ",
-                               error.what()));
+    throw StateError(
+        base::str(path, ": its \"", kInfoKey, "\" metadata cannot be read: ", error.what()));
   }
 }
 
 void require_matching(const std::string& path, const files::SafetensorsFile& file,
                       const plan::Param& param) {
-  const auto names = file.names();
-  if (std::find(names.begin(), names.end(), param.name) == names.end()) {
+  if (!file.has(param.name)) {
     throw StateError(base::str(path, ": parameter \"", param.name, "\" of the model is missing."));
   }
   const auto& info = file.info(param.name);

@@ -12,7 +12,7 @@ namespace lockstep {
 
 struct ModelFileInfo {
   plan::TrainConfig config;
-  int64_t vocab = 0;          // as resolved when the model was built
+  int64_t vocab = 0;  // as resolved when the model was built
   std::string identity;
   std::string param_digest;
   int64_t step = 0;

@@ -91,8 +91,8 @@ void RunLog::say(const std::string& line) {
 void RunLog::write_line(const std::string& json) {
   metrics_ << json << '\n' << std::flush;
   if (!metrics_) {
-    throw StateError(base::str(options_.folder, "/metrics.jsonl: cannot be written: ",
-                               std::strerror(errno),
+    throw StateError(base::str(options_.folder,
+                               "/metrics.jsonl: cannot be written: ", std::strerror(errno),
                                ". Free space on the disk, or choose another --set run.dir."));
   }
 }

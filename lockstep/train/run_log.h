@@ -14,24 +14,24 @@
 namespace lockstep {
 
 struct StepReport {
-  int64_t step = 0;               // done, from 1
-  double loss = 0;                // mean nats per token of the step
+  int64_t step = 0;  // done, from 1
+  double loss = 0;   // mean nats per token of the step
   double grad_norm = 0;
   double lr = 0;
   double seconds = 0;
-  int64_t tokens = 0;             // of the step, all ranks
+  int64_t tokens = 0;  // of the step, all ranks
   double tokens_per_second = 0;
-  double mfu = 0;                 // 0..1
-  int64_t memory_bytes = 0;       // of rank 0: tensors and shared heap
-  double comm_share = 0;          // collectives' time / step time
-  double comm_hidden = 0;         // the part of it that backward hid, 0..1
+  double mfu = 0;            // 0..1
+  int64_t memory_bytes = 0;  // of rank 0: tensors and shared heap
+  double comm_share = 0;     // collectives' time / step time
+  double comm_hidden = 0;    // the part of it that backward hid, 0..1
 };
 
 struct RunLogOptions {
-  std::string folder;             // of the run
+  std::string folder;  // of the run
   int console_fd = 2;
   int64_t steps = 0;
-  int64_t every = 10;             // progress lines; a terminal is updated every step
+  int64_t every = 10;  // progress lines; a terminal is updated every step
   bool tensorboard = true;
 };
 
@@ -51,10 +51,10 @@ class RunLog {
 
   RunLogOptions options_;
   bool terminal_;
-  bool line_open_ = false;        // a progress line without its line feed
+  bool line_open_ = false;  // a progress line without its line feed
   std::ofstream metrics_;
   std::unique_ptr<files::EventFile> events_;
-  double seconds_ = 0;            // of all steps
+  double seconds_ = 0;  // of all steps
   int64_t steps_ = 0;
 };
 

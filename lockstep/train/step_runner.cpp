@@ -30,8 +30,8 @@ double sum_in_order(const at::Tensor& losses) {
 
 }  // namespace
 
-StepRunner::StepRunner(plan::StepProgram program, plan::BatchPlan batch,
-                       state::ParamStore& params, state::GradStore& grads, ProcessGroup& group)
+StepRunner::StepRunner(plan::StepProgram program, plan::BatchPlan batch, state::ParamStore& params,
+                       state::GradStore& grads, ProcessGroup& group)
     : program_(std::move(program)),
       batch_(batch),
       params_(params),
@@ -54,7 +54,7 @@ StepResult StepRunner::run(const StepCompute& compute, double seed) {
   reductions_.clear();
   std::fill(leaf_losses_.begin(), leaf_losses_.end(), 0.0);
   std::fill(bucket_ready_.begin(), bucket_ready_.end(), false);
-  at::Tensor losses;   // of the micro-batch between its forward and its backward
+  at::Tensor losses;  // of the micro-batch between its forward and its backward
   cursor_ = 0;
 
   while (cursor_ < program_.steps.size()) {

@@ -27,11 +27,11 @@ struct StepCompute {
 };
 
 struct StepResult {
-  double loss_sum = 0;            // over all tokens of the step, all ranks
+  double loss_sum = 0;  // over all tokens of the step, all ranks
   double grad_norm = 0;
   double forward_seconds = 0;
   double backward_seconds = 0;
-  double exposed_seconds = 0;     // waiting for reductions that backward did not hide
+  double exposed_seconds = 0;  // waiting for reductions that backward did not hide
   double update_seconds = 0;
 };
 
@@ -60,10 +60,10 @@ class StepRunner {
   ProcessGroup& group_;
   plan::NormChunks chunks_;
 
-  const StepCompute* compute_ = nullptr;   // during a run
-  size_t cursor_ = 0;                      // next operation of the program
-  std::vector<bool> bucket_ready_;         // for the leaf at hand
-  std::vector<double> leaf_losses_;        // by leaf; ours only
+  const StepCompute* compute_ = nullptr;  // during a run
+  size_t cursor_ = 0;                     // next operation of the program
+  std::vector<bool> bucket_ready_;        // for the leaf at hand
+  std::vector<double> leaf_losses_;       // by leaf; ours only
   std::vector<Work> reductions_;
   std::vector<double> chunk_sums_;
   std::vector<plan::Step> executed_;

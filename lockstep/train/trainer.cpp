@@ -32,8 +32,7 @@ double seconds_since(Clock::time_point start) {
 /// Steps that are not counted in the throughput: caches and allocators are still filling.
 int64_t warmup_of_throughput(int64_t steps) { return std::min<int64_t>(5, steps / 4); }
 
-std::vector<optim::Span> optimizer_spans(state::ParamStore& params,
-                                         const state::GradStore& grads) {
+std::vector<optim::Span> optimizer_spans(state::ParamStore& params, const state::GradStore& grads) {
   std::vector<optim::Span> spans;
   const plan::ParamTable& table = params.table();
   for (size_t p = 0; p < table.params.size(); ++p) {
@@ -68,7 +67,7 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   input::require_window(*train_data_, context);
   input::require_window(*valid_data_, context);
   const int64_t vocab =
-      config_.model.vocab > 0 ? config_.model.vocab : files::kByteVocabulary;
+      config_.model.vocab > 0 ? config_.model.vocab : files::ByteTokenizer::kVocabSize;
   train_data_->check_ids(vocab);
   valid_data_->check_ids(vocab);
 
@@ -77,9 +76,8 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   inputs_.leaves = plan::plan_leaves(inputs_.batch.grains, context_.dp->size(),
                                      plan::LeafAssignment::contiguous);
   inputs_.overlap = config_.comm.overlap;
-  identity_ = {.batch = inputs_.batch,
-               .kernel_set = kernel_set(),
-               .instruction_set = instruction_set()};
+  identity_ = {
+      .batch = inputs_.batch, .kernel_set = kernel_set(), .instruction_set = instruction_set()};
 
   model_ = models::make_model(config_, vocab);
   params_ = std::make_unique<state::ParamStore>(
@@ -149,12 +147,13 @@ TrainResult Trainer::run() {
   const std::string summary = summarize(done);
   if (context_.world->rank() == 0) {
     result.summary = summary;
-    save_model(options_.run_folder + "/final.safetensors", *params_,
-               {.config = config_,
-                .vocab = config_.model.vocab > 0 ? config_.model.vocab : files::kByteVocabulary,
-                .identity = identity_.text(),
-                .param_digest = params_->digest().text(),
-                .step = done});
+    save_model(
+        options_.run_folder + "/final.safetensors", *params_,
+        {.config = config_,
+         .vocab = config_.model.vocab > 0 ? config_.model.vocab : files::ByteTokenizer::kVocabSize,
+         .identity = identity_.text(),
+         .param_digest = params_->digest().text(),
+         .step = done});
     const std::string path = options_.run_folder + "/summary.json";
     std::ofstream out(path);
     out << summary << '\n' << std::flush;
@@ -198,7 +197,7 @@ void Trainer::train_step(int64_t step) {
     return model_->token_losses(ids, targets, context_);
   };
   compute.update = [&](double grad_norm) {
-    if (!std::isfinite(grad_norm)) return;   // require_finite says more
+    if (!std::isfinite(grad_norm)) return;  // require_finite says more
     const double clip = config_.optim.grad_clip;
     optimizer_->step(lr, clip > 0 && grad_norm > clip ? clip / grad_norm : 1.0);
   };
@@ -248,13 +247,13 @@ void Trainer::require_finite(int64_t step, const StepResult& result) const {
     culprit = base::str("the gradient of \"", table.params[p].name, "\" is not finite");
     break;
   }
-  throw TrainingError(base::str("[rank ", context_.world->rank(), " of ", context_.world->size(),
-                                "] step ", step + 1, ": loss ",
-                                result.loss_sum / static_cast<double>(config_.data.global_batch *
-                                                                      config_.model.context),
-                                ", gradient norm ", result.grad_norm, ": ", culprit,
-                                ".\n  A lower --set optim.lr or a longer --set "
-                                "optim.warmup_steps often helps."));
+  throw TrainingError(base::str(
+      "[rank ", context_.world->rank(), " of ", context_.world->size(), "] step ", step + 1,
+      ": loss ",
+      result.loss_sum / static_cast<double>(config_.data.global_batch * config_.model.context),
+      ", gradient norm ", result.grad_norm, ": ", culprit,
+      ".\n  A lower --set optim.lr or a longer --set "
+      "optim.warmup_steps often helps."));
 }
 
 bool Trainer::stop_agreed() {

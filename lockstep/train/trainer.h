@@ -35,8 +35,8 @@ struct TrainerOptions {
 };
 
 struct TrainResult {
-  bool stopped = false;       // on request, before the last step
-  std::string summary;        // the JSON object of `--json` (rank 0; empty elsewhere)
+  bool stopped = false;  // on request, before the last step
+  std::string summary;   // the JSON object of `--json` (rank 0; empty elsewhere)
 };
 
 class Trainer {
@@ -47,6 +47,10 @@ class Trainer {
   /// Trains to the last step, evaluates, and saves final.safetensors and summary.json (rank 0).
   /// Throws TrainingError when the loss is no number.
   TrainResult run();
+
+  const state::ParamStore& params() const { return *params_; }
+  const StepRunner& runner() const { return *runner_; }
+  const plan::StepInputs& step_inputs() const { return inputs_; }
 
  private:
   void train_step(int64_t step);
@@ -70,14 +74,14 @@ class Trainer {
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<optim::AdamW> optimizer_;
   std::unique_ptr<input::BatchStream> batches_;
-  std::unique_ptr<RunLog> log_;        // rank 0
+  std::unique_ptr<RunLog> log_;  // rank 0
 
-  double gemm_peak_ = 0;               // flop/s of all ranks
+  double gemm_peak_ = 0;  // flop/s of all ranks
   int64_t gemm_flops_at_start_ = 0;
-  int64_t samples_ = 0;                // computed by this rank
+  int64_t samples_ = 0;  // computed by this rank
   StepResult last_;
-  double val_loss_ = std::nan("");   // null in JSON until evaluated
-  GroupTotals comm_before_;            // of dp, before the step at hand
+  double val_loss_ = std::nan("");  // null in JSON until evaluated
+  GroupTotals comm_before_;         // of dp, before the step at hand
   std::vector<double> step_seconds_;
 };
 

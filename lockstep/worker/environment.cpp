@@ -21,8 +21,8 @@ Number number_from(const char* name, Number otherwise) {
   const char* end = text + std::strlen(text);
   const auto result = std::from_chars(text, end, value);
   if (result.ec != std::errc() || result.ptr != end) {
-    throw EnvironmentError(base::str(name, "=\"", text,
-                                     "\" is no number. Start ranks with `lockstep train -n N`."));
+    throw EnvironmentError(
+        base::str(name, "=\"", text, "\" is no number. Start ranks with `lockstep train -n N`."));
   }
   return value;
 }
@@ -32,8 +32,8 @@ int run_rank(const std::shared_ptr<net::Region>& region, const Environment& envi
              const std::function<int(net::Endpoint&)>& body) {
   std::shared_ptr<net::Endpoint> endpoint;
   try {
-    endpoint = net::Endpoint::join(region, rank, environment.engine == "threads",
-                                   environment.endpoint);
+    endpoint =
+        net::Endpoint::join(region, rank, environment.engine == "threads", environment.endpoint);
     const int code = body(*endpoint);
     endpoint->finish();
     return code;
@@ -42,8 +42,8 @@ int run_rank(const std::shared_ptr<net::Region>& region, const Environment& envi
     std::fprintf(stderr, "%s\n", error.what());
     return error.exit_code();
   } catch (const std::exception& error) {
-    const std::string message = base::str("[rank ", rank, " of ", environment.world_size, "] ",
-                                          error.what());
+    const std::string message =
+        base::str("[rank ", rank, " of ", environment.world_size, "] ", error.what());
     if (endpoint) endpoint->fail(message, 1);
     std::fprintf(stderr, "%s\n", message.c_str());
     return 1;
@@ -59,19 +59,19 @@ Environment read_environment() {
   environment.world_size = number_from("LOCKSTEP_WORLD_SIZE", 1);
   environment.region_fd = number_from("LOCKSTEP_REGION_FD", -1);
   environment.console_fd = number_from("LOCKSTEP_CONSOLE_FD", 2);
-  environment.endpoint.timeout =
-      std::chrono::milliseconds(static_cast<int64_t>(1e3 * number_from("LOCKSTEP_TIMEOUT_S", 120.0)));
+  environment.endpoint.timeout = std::chrono::milliseconds(
+      static_cast<int64_t>(1e3 * number_from("LOCKSTEP_TIMEOUT_S", 120.0)));
   environment.endpoint.oversubscribed = number_from("LOCKSTEP_OVERSUBSCRIBED", 0) != 0;
   return environment;
 }
 
 int run_ranks(const Environment& environment, const std::function<int(net::Endpoint&)>& body) {
-  const std::shared_ptr<net::Region> region =
-      environment.region_fd >= 0 ? net::Region::attach(environment.region_fd)
-                                 : net::Region::in_process(environment.world_size);
+  const std::shared_ptr<net::Region> region = environment.region_fd >= 0
+                                                  ? net::Region::attach(environment.region_fd)
+                                                  : net::Region::in_process(environment.world_size);
   if (environment.engine != "threads") return run_rank(region, environment, environment.rank, body);
 
-  std::mutex mutex;             // guards first_failure
+  std::mutex mutex;  // guards first_failure
   int first_failure = 0;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < environment.world_size; ++rank) {

@@ -11,9 +11,9 @@ namespace lockstep::worker {
 
 struct Environment {
   std::string engine = "shm";
-  int rank = 0;                 // shm: of this process
+  int rank = 0;  // shm: of this process
   int world_size = 1;
-  int region_fd = -1;           // -1: no launcher; the process makes its own region
+  int region_fd = -1;  // -1: no launcher; the process makes its own region
   int console_fd = 2;
   net::EndpointOptions endpoint;
 };

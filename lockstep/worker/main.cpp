@@ -101,8 +101,8 @@ int generate_text(const Environment& environment, const std::string& file,
     options.context = loaded.info.config.model.context;
     const std::string start = prompt.empty() ? "\n" : prompt;
     const std::vector<int64_t> made =
-        generate(*loaded.model, files::encode_bytes(start), options);
-    std::cout << prompt << files::decode_bytes(made) << std::endl;
+        generate(*loaded.model, files::ByteTokenizer::encode(start), options);
+    std::cout << prompt << files::ByteTokenizer::decode(made) << std::endl;
     return 0;
   });
 }

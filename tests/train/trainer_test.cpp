@@ -1,0 +1,168 @@
+#include "lockstep/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "lockstep/torch_inside/gemm_counter.h"
+#include "lockstep/train/model_file.h"
+#include "tests/train/tiny_run.h"
+
+namespace lockstep {
+namespace {
+
+using testing::TinyRun;
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { torch_inside::install_gemm_counter(); }
+};
+
+/// Equal digests prove nothing if every rank does all the work.
+TEST_F(TrainerTest, WorkIsReallySplit) {
+  TinyRun run;
+  const nlohmann::json alone = run.run(1);
+  const auto samples = alone["ranks"][0]["samples"].get<int64_t>();
+  const auto flops = alone["ranks"][0]["gemm_flops"].get<int64_t>();
+  EXPECT_EQ(samples, 4 * 8);
+  EXPECT_GT(flops, 0);
+  for (const int ranks : {2, 4}) {
+    const nlohmann::json shared = run.run(ranks);
+    ASSERT_EQ(shared["ranks"].size(), static_cast<size_t>(ranks));
+    for (const auto& rank : shared["ranks"]) {
+      EXPECT_EQ(rank["samples"], samples / ranks);
+      EXPECT_EQ(rank["gemm_flops"], flops / ranks);
+    }
+  }
+}
+
+TEST_F(TrainerTest, ThreeRanksSplitFourLeavesAsPlanned) {
+  TinyRun run;
+  const nlohmann::json shared = run.run(3);
+  EXPECT_EQ(shared["ranks"][0]["samples"], 16);
+  EXPECT_EQ(shared["ranks"][1]["samples"], 8);
+  EXPECT_EQ(shared["ranks"][2]["samples"], 8);
+}
+
+/// Three witnesses: the plan, what the ledger counted, and the closed form.
+TEST_F(TrainerTest, BytesMovedArePlannedBytes) {
+  TinyRun run;
+  EXPECT_EQ(run.run(1)["groups"]["dp"]["bytes"], 0);
+  for (const int ranks : {2, 3, 4}) {
+    for (const double bucket_mb : {25.0, 0.004}) {
+      run.config.comm.bucket_mb = bucket_mb;
+      const nlohmann::json summary = run.run(ranks);
+      const auto bytes = summary["groups"]["dp"]["bytes"].get<int64_t>();
+      EXPECT_EQ(bytes, summary["groups"]["dp"]["planned_bytes"].get<int64_t>());
+      // One term a rank: 2 (N - 1) of the gradient's bytes over all ranks, + the losses' 8 bytes
+      // from each rank to each other.
+      int64_t flat = 0;
+      run.run_on(1, [&](Trainer& trainer, int) { flat = trainer.params().buckets().numel; });
+      const int64_t steps = run.config.run.steps;
+      EXPECT_EQ(bytes, steps * (2 * (ranks - 1) * flat * 4 + ranks * (ranks - 1) * 8));
+    }
+  }
+}
+
+TEST_F(TrainerTest, ExecutesTheProgram) {
+  TinyRun run;
+  run.config.comm.bucket_mb = 0.004;
+  for (const bool overlap : {true, false}) {
+    run.config.comm.overlap = overlap;
+    for (const int ranks : {1, 3}) {
+      run.run_on(ranks, [&](Trainer& trainer, int rank) {
+        trainer.run();
+        const auto program = plan::data_parallel_program(trainer.step_inputs(), rank);
+        EXPECT_EQ(trainer.runner().executed(), program.steps);
+        EXPECT_GT(trainer.step_inputs().buckets.buckets.size(), 3u);
+      });
+    }
+  }
+}
+
+TEST_F(TrainerTest, LearnsWhatIsThere) {
+  TinyRun run;
+  run.config.run.steps = 60;
+  run.config.optim.lr = 1e-2;
+  const nlohmann::json summary = run.run(2);
+  // The data take one of three values after each token: log 3 = 1.10 nats; at start log 67 = 4.20.
+  EXPECT_LT(summary["val_loss"].get<double>(), 2.5);
+  EXPECT_EQ(summary["tokens"], 60 * 8 * 11);
+}
+
+TEST_F(TrainerTest, EpochsFollowEachOther) {
+  TinyRun run;
+  run.config.run.steps = 40;  // 320 samples of 136 windows
+  EXPECT_TRUE(std::isfinite(run.run(2)["loss"].get<double>()));
+}
+
+TEST_F(TrainerTest, ALossThatIsNoNumberEndsTheRunNamingTheParameter) {
+  TinyRun run;
+  run.config.optim.lr = 1e30;
+  run.config.run.steps = 10;
+  try {
+    run.run(2);
+    FAIL() << "went on";
+  } catch (const TrainingError& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("step "), std::string::npos) << message;
+    EXPECT_NE(message.find("not finite"), std::string::npos) << message;
+    EXPECT_EQ(error.exit_code(), 1);
+  }
+}
+
+TEST_F(TrainerTest, StopsTogetherAfterTheStepAtHand) {
+  TinyRun run;
+  const std::atomic<bool> stop{true};
+  run.run_on(
+      3,
+      [](Trainer& trainer, int rank) {
+        const TrainResult result = trainer.run();
+        EXPECT_TRUE(result.stopped);
+        if (rank == 0) {
+          const auto summary = nlohmann::json::parse(result.summary);
+          EXPECT_EQ(summary["steps"], 1);
+          EXPECT_TRUE(summary["val_loss"].is_null());
+        }
+      },
+      &stop);
+}
+
+TEST_F(TrainerTest, SavedModelLoadsWithTheSameDigestAndLoss) {
+  TinyRun run;
+  const testing::TempFolder out;
+  std::string summary;
+  run.run_on(2, [&](Trainer& trainer, int rank) {
+    trainer.run();
+    if (rank == 0) {
+      save_model(out.file("final.safetensors"), trainer.params(),
+                 {.config = run.config,
+                  .vocab = run.config.model.vocab,
+                  .identity = "test",
+                  .param_digest = trainer.params().digest().text(),
+                  .step = 4});
+      summary = trainer.params().digest().text();
+    }
+  });
+  const LoadedModel loaded = load_model(out.file("final.safetensors"));
+  EXPECT_EQ(loaded.params->digest().text(), summary);
+  EXPECT_EQ(loaded.info.step, 4);
+  EXPECT_EQ(loaded.info.config.model.width, run.config.model.width);
+}
+
+TEST_F(TrainerTest, ZeroStepsEvaluateAndSave) {
+  TinyRun run;
+  run.config.run.steps = 0;
+  const nlohmann::json summary = run.run(2);
+  EXPECT_TRUE(summary["loss"].is_null());
+  EXPECT_NEAR(summary["val_loss"].get<double>(), std::log(67.0), 0.1);
+}
+
+TEST_F(TrainerTest, RefusesMoreRanksThanLeaves) {
+  TinyRun run;
+  EXPECT_THROW(run.run(5), UsageError);
+}
+
+}  // namespace
+}  // namespace lockstep
