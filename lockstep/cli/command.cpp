@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/cli/bench.h"
 #include "lockstep/cli/data.h"
 #include "lockstep/cli/doctor.h"
 #include "lockstep/cli/eval.h"
@@ -24,6 +25,7 @@ const std::vector<Subcommand>& subcommands() {
       {"train", "train a model on one or several ranks", train_command},
       {"eval", "validation loss of a run's or a file's weights", eval_command},
       {"generate", "text from a run's or a file's weights", generate_command},
+      {"bench", "how fast collectives are here, in nccl-tests' columns", bench_command},
       {"data", "bring training data", data_command},
       {"doctor", "what this machine has, and what to do about what it lacks", doctor_command},
   };
@@ -58,6 +60,8 @@ int run_command(const std::vector<std::string>& args) {
     std::printf("lockstep %s\n", kVersion);
     return 0;
   }
+  // What bench_command starts as its ranks: no command for users, so no line in the usage.
+  if (name == "bench-rank") return bench_rank_command({args.begin() + 1, args.end()});
   std::vector<std::string> names = {"--help", "--version"};
   for (const Subcommand& command : subcommands()) {
     if (command.name == name) return command.run({args.begin() + 1, args.end()});

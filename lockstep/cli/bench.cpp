@@ -1,0 +1,123 @@
+#include "lockstep/cli/bench.h"
+
+#include <charconv>
+#include <filesystem>
+#include <map>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/base/units.h"
+#include "lockstep/cli/arguments.h"
+#include "lockstep/cli/job.h"
+
+namespace lockstep::cli {
+namespace {
+
+using net::Operation;
+
+const std::map<std::string, Operation>& operations() {
+  static const std::map<std::string, Operation> all = {
+      {"all_reduce", Operation::all_reduce},         {"all_gather", Operation::all_gather},
+      {"reduce_scatter", Operation::reduce_scatter}, {"broadcast", Operation::broadcast},
+      {"all_to_all", Operation::all_to_all},
+  };
+  return all;
+}
+
+}  // namespace
+
+int64_t parse_size(const std::string& text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string unit(end, text.data() + text.size());
+  static const std::map<std::string, int64_t> units = {
+      {"", 1}, {"K", KiB}, {"M", MiB}, {"G", GiB}, {"k", KiB}, {"m", MiB}, {"g", GiB}};
+  const auto found = units.find(unit);
+  if (error != std::errc() || number < 0 || found == units.end() ||
+      number > (int64_t{1} << 50) / found->second) {
+    throw UsageError(base::str("\"", text, "\" is no size; write 8, 64K, 64M or 1G."));
+  }
+  return number * found->second;
+}
+
+bool parse_bench(const std::vector<std::string>& args, BenchOptions& options) {
+  CLI::App app("Times a collective between ranks of this machine, in nccl-tests' columns.",
+               "lockstep bench");
+  std::string operation;
+  std::string min_bytes = "8";
+  std::string max_bytes = "256M";
+  std::string step_bytes = "0";
+  std::string memory = "heap";
+  int check = 1;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : operations()) names.push_back(name);
+  app.add_option("operation", operation, base::joined(names, " or "))
+      ->required()
+      ->check(CLI::IsMember(names));
+  app.add_option("-n,--ranks", options.ranks, "ranks")->check(CLI::Range(1, 512));
+  app.add_option("-b,--minbytes", min_bytes, "smallest size (8)");
+  app.add_option("-e,--maxbytes", max_bytes, "largest size (256M)");
+  app.add_option("-f,--stepfactor", options.factor, "from one size to the next (2)")
+      ->check(CLI::Range(2, 1 << 20));
+  app.add_option("-i,--stepbytes", step_bytes, "add this instead of multiplying");
+  app.add_option("--iters", options.iterations, "timed calls a size (20)")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("-w,--warmup_iters", options.warmup, "calls before them (1)")
+      ->check(CLI::Range(0, 1'000'000));
+  app.add_option("-c,--check", check, "0: results are not checked")->check(CLI::Range(0, 1));
+  app.add_option("--engine", options.engine, "shm or threads")
+      ->check(CLI::IsMember({"shm", "threads"}));
+  app.add_option("--memory", memory, "heap (shared, nothing is copied) or ordinary")
+      ->check(CLI::IsMember({"heap", "ordinary"}));
+  app.add_flag("--json", options.json, "one JSON object on stdout at the end");
+  if (!parse_arguments(app, args)) return false;
+  options.operation = operations().at(operation);
+  options.min_bytes = parse_size(min_bytes);
+  options.max_bytes = parse_size(max_bytes);
+  options.step_bytes = parse_size(step_bytes);
+  options.in_heap = memory == "heap";
+  options.check = check != 0;
+  if (options.min_bytes < 1 || options.min_bytes > options.max_bytes) {
+    throw UsageError(base::str("lockstep bench: sizes from ", options.min_bytes, " to ",
+                               options.max_bytes,
+                               " bytes; -b must be 1 or more, and not above -e."));
+  }
+  return true;
+}
+
+std::vector<int64_t> bench_sizes(const BenchOptions& options) {
+  std::vector<int64_t> sizes;
+  int64_t size = options.min_bytes;
+  while (size <= options.max_bytes) {
+    sizes.push_back(size);
+    size = options.step_bytes > 0 ? size + options.step_bytes : size * options.factor;
+  }
+  return sizes;
+}
+
+double bus_factor(Operation operation, int ranks) {
+  const double share = static_cast<double>(ranks - 1) / ranks;
+  switch (operation) {
+    case Operation::all_reduce:
+      return 2 * share;
+    case Operation::all_gather:
+    case Operation::reduce_scatter:
+    case Operation::all_to_all:
+      return share;
+    default:
+      return 1;
+  }
+}
+
+int bench_command(const std::vector<std::string>& args) {
+  BenchOptions options;
+  if (!parse_bench(args, options)) return 0;
+  launch::JobOptions job;
+  job.command = {std::filesystem::read_symlink("/proc/self/exe"), "bench-rank"};
+  job.command.insert(job.command.end(), args.begin(), args.end());
+  job.ranks = options.ranks;
+  job.engine = options.engine;
+  return run_and_report(job);
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,51 @@
+/// `lockstep bench OP -n RANKS`: how fast collectives are here, in nccl-tests' columns.
+///
+/// Every rank writes its tensor anew before each timed call, as a backward pass does: a tensor that
+/// lies in the right cache from the call before would flatter. A barrier, then the call; the time
+/// of an iteration is that of its slowest rank.
+///
+/// Source  columns and bandwidths: NVIDIA/nccl-tests;  docs/concepts/collectives.md
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/net/types.h"
+
+namespace lockstep::cli {
+
+struct BenchOptions {
+  net::Operation operation = net::Operation::all_reduce;
+  int ranks = 2;
+  int64_t min_bytes = 8;
+  int64_t max_bytes = 256 << 20;
+  int64_t factor = 2;      // from one size to the next
+  int64_t step_bytes = 0;  // added instead of multiplied if not 0
+  int iterations = 20;
+  int warmup = 1;
+  bool check = true;
+  std::string engine = "shm";
+  bool in_heap = true;  // tensors in the shared heap, or in ordinary memory
+  bool json = false;
+};
+
+/// Reads the arguments of `lockstep bench`. False: help was asked for, and has been printed.
+bool parse_bench(const std::vector<std::string>& args, BenchOptions& options);
+
+/// The sizes in bytes that are measured.
+std::vector<int64_t> bench_sizes(const BenchOptions& options);
+
+/// Bus bandwidth over algorithm bandwidth: what a link between ranks must carry.
+double bus_factor(net::Operation operation, int ranks);
+
+/// "64M" -> 67108864. Throws UsageError.
+int64_t parse_size(const std::string& text);
+
+/// `lockstep bench ARGS`: starts the ranks and waits for them. 8 if a result was wrong.
+int bench_command(const std::vector<std::string>& args);
+
+/// What each of the started processes does; the same arguments. Not for users.
+int bench_rank_command(const std::vector<std::string>& args);
+
+}  // namespace lockstep::cli

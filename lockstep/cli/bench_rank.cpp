@@ -1,0 +1,341 @@
+// The part of `lockstep bench` that runs on every rank.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/base/units.h"
+#include "lockstep/cli/bench.h"
+#include "lockstep/net/world.h"
+
+namespace lockstep::cli {
+namespace {
+
+using net::DType;
+using net::Group;
+using net::Operation;
+
+constexpr int kRoot = 0;
+constexpr int kWrongResults = 8;  // exit code
+
+/// A tensor of floats, in the heap or not.
+class Tensor {
+ public:
+  Tensor(Group& group, int64_t count, bool in_heap) : count_(count) {
+    const int64_t bytes = std::max<int64_t>(count, 1) * int64_t{sizeof(float)};
+    if (in_heap) {
+      block_ = group.allocate(bytes).memory;
+    } else {
+      const int64_t rounded = (bytes + 2 * MiB - 1) / (2 * MiB) * (2 * MiB);
+      block_.reset(std::aligned_alloc(2 * MiB, static_cast<size_t>(rounded)), std::free);
+      if (!block_) throw OutOfMemory(base::str("no ", base::bytes_text(bytes), " for a tensor"));
+    }
+  }
+  float* data() const { return static_cast<float*>(block_.get()); }
+  int64_t count() const { return count_; }
+
+ private:
+  int64_t count_;
+  std::shared_ptr<void> block_;
+};
+
+/// What rank `rank` holds in element `i` before call `turn`: small whole numbers, so that sums are
+/// exact, and others in each call, so that a call which does nothing is found out.
+float value(int rank, int64_t turn, int64_t i) {
+  return static_cast<float>((3 * i + 5 * rank + turn) & 127);
+}
+
+void fill(float* data, int64_t count, int rank, int64_t turn, int64_t first = 0) {
+  for (int64_t i = 0; i < count; ++i) data[i] = value(rank, turn, first + i);
+}
+
+struct Timing {
+  bool available = false;  // the operation has this form
+  double mean_s = 0;
+  double min_s = 0;
+  int64_t wrong = 0;
+};
+
+/// One size of one operation.
+class Measurement {
+ public:
+  Measurement(Group& group, const BenchOptions& options, int64_t bytes)
+      : group_(group),
+        options_(options),
+        n_(group.size()),
+        per_rank_(is_per_rank(options.operation)),
+        count_(bytes / int64_t{sizeof(float)} / (per_rank_ ? n_ : 1)),
+        counts_(static_cast<size_t>(n_), count_),
+        a_(group, count_ * (per_rank_ ? n_ : 1), options.in_heap),
+        b_(group, count_ * (per_rank_ ? n_ : 1), options.in_heap) {}
+
+  int64_t count() const { return count_; }
+  int64_t bytes() const { return a_.count() * int64_t{sizeof(float)}; }
+
+  Timing run(bool in_place) {
+    Timing timing;
+    timing.available = options_.operation == Operation::broadcast    ? in_place
+                       : options_.operation == Operation::all_to_all ? !in_place
+                                                                     : true;
+    if (!timing.available) return timing;
+    std::vector<double> seconds;
+    for (int i = -options_.warmup; i < options_.iterations; ++i) {
+      ++turn_;
+      write_input(in_place);
+      group_.barrier();
+      const auto start = std::chrono::steady_clock::now();
+      call(in_place);
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+      if (i >= 0) seconds.push_back(taken.count());
+    }
+    group_.all_reduce(seconds.data(), static_cast<int64_t>(seconds.size()), DType::f64,
+                      net::ReduceOp::max);
+    timing.mean_s =
+        std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
+    timing.min_s = *std::min_element(seconds.begin(), seconds.end());
+    if (options_.check) {
+      timing.wrong = count_wrong(in_place);
+      group_.all_reduce(&timing.wrong, 1, DType::i64);
+    }
+    return timing;
+  }
+
+ private:
+  static bool is_per_rank(Operation operation) {
+    return operation == Operation::all_gather || operation == Operation::reduce_scatter ||
+           operation == Operation::all_to_all;
+  }
+
+  int64_t own_start() const { return group_.rank() * count_; }
+
+  void write_input(bool in_place) {
+    if (options_.operation == Operation::all_gather) {
+      fill(in_place ? b_.data() + own_start() : a_.data(), count_, group_.rank(), turn_);
+    } else {
+      fill(a_.data(), a_.count(), group_.rank(), turn_);
+    }
+  }
+
+  void call(bool in_place) {
+    float* const a = a_.data();
+    float* const b = b_.data();
+    switch (options_.operation) {
+      case Operation::all_reduce:
+        if (in_place) {
+          group_.all_reduce(a, count_, DType::f32);
+        } else {
+          const net::Term term{{group_.rank(), group_.rank() + 1}, a};
+          group_.all_reduce_terms(std::span(&term, 1), n_, b, count_, DType::f32);
+        }
+        break;
+      case Operation::reduce_scatter:
+        group_.reduce_scatter(a, in_place ? a + own_start() : b, counts_, DType::f32);
+        break;
+      case Operation::all_gather:
+        group_.all_gather(in_place ? b + own_start() : a, b, counts_, DType::f32);
+        break;
+      case Operation::broadcast:
+        group_.broadcast(a, count_, DType::f32, kRoot);
+        break;
+      default:
+        group_.all_to_all(a, counts_, b, counts_, DType::f32);
+        break;
+    }
+  }
+
+  int64_t count_wrong(bool in_place) const {
+    const float* a = a_.data();
+    const float* b = b_.data();
+    const auto sum = [&](int64_t i) {
+      float total = 0;
+      for (int r = 0; r < n_; ++r) total += value(r, turn_, i);
+      return total;
+    };
+    const auto differ = [](const float* data, int64_t count,
+                           const std::function<float(int64_t)>& wanted) {
+      int64_t wrong = 0;
+      for (int64_t i = 0; i < count; ++i) wrong += data[i] != wanted(i) ? 1 : 0;
+      return wrong;
+    };
+    int64_t wrong = 0;
+    switch (options_.operation) {
+      case Operation::all_reduce:
+        return differ(in_place ? a : b, count_, sum);
+      case Operation::reduce_scatter:
+        return differ(in_place ? a + own_start() : b, count_,
+                      [&](int64_t i) { return sum(own_start() + i); });
+      case Operation::all_gather:
+        for (int r = 0; r < n_; ++r) {
+          wrong += differ(b + r * count_, count_, [&](int64_t i) { return value(r, turn_, i); });
+        }
+        return wrong;
+      case Operation::broadcast:
+        return differ(a, count_, [&](int64_t i) { return value(kRoot, turn_, i); });
+      default:
+        for (int r = 0; r < n_; ++r) {
+          wrong += differ(b + r * count_, count_,
+                          [&](int64_t i) { return value(r, turn_, own_start() + i); });
+        }
+        return wrong;
+    }
+  }
+
+  Group& group_;
+  const BenchOptions& options_;
+  const int n_;
+  const bool per_rank_;
+  const int64_t count_;  // elements, as nccl-tests counts them
+  const std::vector<int64_t> counts_;
+  Tensor a_;
+  Tensor b_;
+  int64_t turn_ = 0;
+};
+
+/// The table of rank 0.
+class Report {
+ public:
+  Report(const BenchOptions& options, int ranks)
+      : options_(options), ranks_(ranks), to_(options.json ? stderr : stdout) {
+    std::fprintf(to_,
+                 "# lockstep bench %s: %d ranks, engine %s, %s memory, %d iterations, %d before\n"
+                 "#\n"
+                 "#%10s %12s %8s %6s %6s  %-38s  %s\n"
+                 "#%10s %12s %8s %6s %6s  %9s %8s %8s %8s   %9s %8s %8s %8s\n"
+                 "#%10s %12s %8s %6s %6s  %9s %8s %8s %8s   %9s %8s %8s %8s\n",
+                 net::name_of(options.operation), ranks, options.engine.c_str(),
+                 options.in_heap ? "heap" : "ordinary", options.iterations, options.warmup, "", "",
+                 "", "", "", "out-of-place", "in-place", "size", "count", "type", "redop", "root",
+                 "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong", "(B)",
+                 "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)",
+                 "(GB/s)", "");
+  }
+
+  void add(const Measurement& measurement, const Timing& apart, const Timing& in_place) {
+    const bool sums = options_.operation == Operation::all_reduce ||
+                      options_.operation == Operation::reduce_scatter;
+    std::fprintf(to_, " %10lld %12lld %8s %6s %6d  ", static_cast<long long>(measurement.bytes()),
+                 static_cast<long long>(measurement.count()), "float", sums ? "sum" : "none",
+                 options_.operation == Operation::broadcast ? kRoot : -1);
+    nlohmann::json row = {{"size", measurement.bytes()}, {"count", measurement.count()}};
+    row["out_of_place"] = column(measurement.bytes(), apart);
+    std::fputs("   ", to_);
+    row["in_place"] = column(measurement.bytes(), in_place);
+    std::fputs("\n", to_);
+    std::fflush(to_);
+    rows_.push_back(std::move(row));
+  }
+
+  void finish() {
+    const double average = columns_ == 0 ? 0 : bus_bandwidth_ / columns_;
+    std::fprintf(to_, "# Out of bounds values : %lld %s\n# Avg bus bandwidth    : %g\n#\n",
+                 static_cast<long long>(wrong_), wrong_ == 0 ? "OK" : "FAILED", average);
+    if (options_.json) {
+      const nlohmann::json all = {{"operation", net::name_of(options_.operation)},
+                                  {"ranks", ranks_},
+                                  {"engine", options_.engine},
+                                  {"memory", options_.in_heap ? "heap" : "ordinary"},
+                                  {"iterations", options_.iterations},
+                                  {"results", rows_},
+                                  {"wrong", wrong_},
+                                  {"avg_bus_bandwidth", average}};
+      std::printf("%s\n", all.dump().c_str());
+      std::fflush(stdout);
+    }
+  }
+
+ private:
+  nlohmann::json column(int64_t bytes, const Timing& timing) {
+    if (!timing.available) {
+      std::fprintf(to_, "%9s %8s %8s %8s", "N/A", "N/A", "N/A", "N/A");
+      return nullptr;
+    }
+    const double algorithm = static_cast<double>(bytes) / timing.mean_s / 1e9;
+    const double bus = algorithm * bus_factor(options_.operation, ranks_);
+    const std::string wrong = options_.check ? std::to_string(timing.wrong) : std::string("N/A");
+    std::fprintf(to_, "%9.2f %8.2f %8.2f %8s", timing.mean_s * 1e6, algorithm, bus, wrong.c_str());
+    bus_bandwidth_ += bus;
+    ++columns_;
+    wrong_ += timing.wrong;
+    return {{"time_us", timing.mean_s * 1e6},
+            {"min_us", timing.min_s * 1e6},
+            {"algbw", algorithm},
+            {"busbw", bus},
+            {"wrong", options_.check ? nlohmann::json(timing.wrong) : nlohmann::json()}};
+  }
+
+  const BenchOptions& options_;
+  const int ranks_;
+  std::FILE* const to_;
+  nlohmann::json rows_ = nlohmann::json::array();
+  int64_t wrong_ = 0;
+  double bus_bandwidth_ = 0;
+  int columns_ = 0;
+};
+
+/// Measures all sizes; returns the exit code.
+int measure(const std::shared_ptr<Group>& world, const BenchOptions& options) {
+  std::unique_ptr<Report> report;
+  if (world->rank() == 0) report = std::make_unique<Report>(options, world->size());
+  int64_t wrong = 0;
+  for (const int64_t bytes : bench_sizes(options)) {
+    Measurement measurement(*world, options, bytes);
+    const Timing apart = measurement.run(/*in_place=*/false);
+    const Timing in_place = measurement.run(/*in_place=*/true);
+    wrong += apart.wrong + in_place.wrong;
+    if (report) report->add(measurement, apart, in_place);
+  }
+  if (report) report->finish();
+  return wrong == 0 ? 0 : kWrongResults;
+}
+
+double number_of(const char* name) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) {
+    throw UsageError(base::str(name, " is not set: `lockstep bench` starts bench-rank itself."));
+  }
+  return std::strtod(text, nullptr);
+}
+
+}  // namespace
+
+int bench_rank_command(const std::vector<std::string>& args) {
+  BenchOptions options;
+  if (!parse_bench(args, options)) return 0;
+  net::EndpointOptions endpoint_options;
+  endpoint_options.timeout =
+      std::chrono::milliseconds(static_cast<int64_t>(number_of("LOCKSTEP_TIMEOUT_S") * 1000));
+  endpoint_options.oversubscribed = number_of("LOCKSTEP_OVERSUBSCRIBED") != 0;
+  if (options.engine == "threads") {
+    int code = 0;
+    net::run_on_threads(
+        options.ranks,
+        [&](const std::shared_ptr<Group>& world) {
+          const int mine = measure(world, options);
+          if (world->rank() == 0) code = mine;
+        },
+        endpoint_options);
+    return code;
+  }
+  const auto region = net::Region::attach(static_cast<int>(number_of("LOCKSTEP_REGION_FD")));
+  const auto endpoint = net::Endpoint::join(region, static_cast<int>(number_of("LOCKSTEP_RANK")),
+                                            /*direct_memory=*/false, endpoint_options);
+  try {
+    const int code = measure(endpoint->world(), options);
+    if (code != 0) {
+      endpoint->fail("results of the collective are wrong", code);
+    } else {
+      endpoint->finish();
+    }
+    return code;
+  } catch (const Error& error) {
+    endpoint->fail(error.what(), error.exit_code());
+    return error.exit_code();
+  }
+}
+
+}  // namespace lockstep::cli
