@@ -89,7 +89,10 @@ void Group::set_timeout(std::chrono::milliseconds timeout) {
   impl_->timeout = timeout;
 }
 
-const Ledger& Group::ledger() const { return impl_->ledger; }
-void Group::reset_ledger() { impl_->ledger = {}; }
+const Ledger& Group::ledger() const { return impl_->read_ledger(); }
+void Group::reset_ledger() {
+  impl_->ledger = {};
+  impl_->ticks = {};
+}
 
 }  // namespace lockstep::net

@@ -1,5 +1,6 @@
 #include "lockstep/net/group_core.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -7,6 +8,7 @@
 #include "lockstep/base/assert.h"
 #include "lockstep/base/str.h"
 #include "lockstep/net/guard.h"
+#include "lockstep/net/ticks.h"
 #include "lockstep/net/watchdog.h"
 
 namespace lockstep::net {
@@ -14,10 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLookInterval{100};  // between looks at peers' processes
-
-double seconds_now() {
-  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
-}
 
 std::string seconds_text(std::chrono::milliseconds time) {
   std::array<char, 32> text{};
@@ -32,13 +30,14 @@ Group::Impl::Impl(Endpoint& endpoint, std::shared_ptr<Endpoint> keeps_endpoint, 
     : endpoint(endpoint),
       keeps_endpoint(std::move(keeps_endpoint)),
       region(endpoint.impl().region->impl()),
+      control(region.control(endpoint.rank())),
       direct_memory(endpoint.impl().direct_memory),
       id(id),
       name(std::move(name)),
       members(std::move(members)),
       timeout(endpoint.impl().options.timeout) {
   if (endpoint.impl().options.oversubscribed) patience = Patience::oversubscribed();
-  if (size() == 1) patience = {};
+  seconds_per_tick();  // starts its clock
   for (int r = 0; r < size(); ++r) {
     lines.push_back(&region.lines(this->members[r], id));
     if (this->members[r] == endpoint.rank()) rank = r;
@@ -62,18 +61,29 @@ Group::Impl::~Impl() {
 }
 
 Group::Impl::Call::Call(Impl& group, Operation operation)
-    : group_(group), entry_(group.ledger[operation]), exceptions_(std::uncaught_exceptions()) {
+    : group_(group),
+      entry_(group.ledger[operation]),
+      ticks_(group.ticks[static_cast<size_t>(operation)]),
+      start_(ticks_now()),
+      exceptions_(std::uncaught_exceptions()) {
   ++entry_.calls;
-  entry_.seconds -= seconds_now();
 }
 
 Group::Impl::Call::~Call() {
-  entry_.seconds += seconds_now();
+  ticks_ += std::max<int64_t>(0, ticks_now() - start_);
   if (std::uncaught_exceptions() > exceptions_ && group_.finished.empty()) {
     group_.finished =
         group_.here() + "this rank left the call with an error of its own; the group is finished.";
     group_.mark_broken(group_.finished);
   }
+}
+
+const Ledger& Group::Impl::read_ledger() {
+  const double scale = seconds_per_tick();
+  for (size_t op = 0; op < ticks.size(); ++op) {
+    ledger.entries[op].seconds = static_cast<double>(ticks[op]) * scale;
+  }
+  return ledger;
 }
 
 char* Group::Impl::Scratch::at_least(const Impl& group, int64_t wanted) {
@@ -88,14 +98,16 @@ char* Group::Impl::Scratch::at_least(const Impl& group, int64_t wanted) {
 
 void Group::Impl::record(Operation operation, int64_t count, DType type, ReduceOp reduce_op,
                          uint64_t number) {
-  RankControl& control = region.control(endpoint.rank());
-  const uint64_t n = control.operations.fetch_add(1, std::memory_order_relaxed);
+  // Not an atomic increment: threads of one rank in two groups may lose an entry to each other, and
+  // the record is for a person who looks for the last thing a rank did.
+  const uint64_t n = control.operations.load(std::memory_order_relaxed);
   OperationRecord& entry = control.recent[n % kRecentOperations];
   entry.what.store(number << 24 | uint64_t{static_cast<uint8_t>(operation)} << 16 |
                        uint64_t{static_cast<uint8_t>(type)} << 8 | static_cast<uint8_t>(reduce_op),
                    std::memory_order_relaxed);
   entry.count.store(count, std::memory_order_relaxed);
   entry.group.store(id, std::memory_order_relaxed);
+  control.operations.store(n + 1, std::memory_order_release);
 }
 
 Descriptor& Group::Impl::prepare(const What& what) {
@@ -117,7 +129,6 @@ Descriptor& Group::Impl::prepare(const What& what) {
   mine.leaves = what.leaves;
   record(what.operation, what.count, what.type, what.reduce_op, collectives);
   waiting = false;
-  throw_if_finished();
   return mine;
 }
 
@@ -244,8 +255,8 @@ void Group::Impl::check(int peer, const Signal& signal, uint32_t target) {
   }
   if (now >= next_look) {
     next_look = now + kLookInterval;
-    const RankControl& control = region.control(members[peer]);
-    if (control.finished.load(std::memory_order_acquire) != 0 && !signal.reached(target)) {
+    const RankControl& theirs = region.control(members[peer]);
+    if (theirs.finished.load(std::memory_order_acquire) != 0 && !signal.reached(target)) {
       fail(base::str("rank ", peer, " has left the job in good order without making this call."));
     }
     for (int p = 0; p < size() && !direct_memory; ++p) {

@@ -61,6 +61,8 @@ struct Group::Impl {
    private:
     Impl& group_;
     LedgerEntry& entry_;
+    int64_t& ticks_;
+    int64_t start_;
     int exceptions_;
   };
 
@@ -73,6 +75,8 @@ struct Group::Impl {
     uint64_t counts_hash = 0;
     int leaves = 0;
   };
+
+  const Ledger& read_ledger();
 
   /// The slot of the next collective, filled in but not announced.
   Descriptor& prepare(const What& what);
@@ -144,6 +148,7 @@ struct Group::Impl {
   Endpoint& endpoint;
   std::shared_ptr<Endpoint> keeps_endpoint;  // null for the world, which the endpoint owns
   Region::Impl& region;
+  RankControl& control;  // this rank's
   const bool direct_memory;
   const int id;
   const std::string name;
@@ -152,7 +157,8 @@ struct Group::Impl {
   std::vector<GroupLines*> lines;  // by group rank
   Patience patience;
   std::chrono::milliseconds timeout;
-  Ledger ledger;
+  Ledger ledger;                             // its seconds are brought up to date when read
+  std::array<int64_t, kOperations> ticks{};  // in calls, by operation
 
   // ---- the state of calls; one thread at a time ----
 
