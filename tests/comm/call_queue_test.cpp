@@ -83,6 +83,27 @@ TEST(CallQueue, AWaiterRunsWhatHasNotBegun) {
   EXPECT_EQ(most, 1);
 }
 
+TEST(CallQueue, TheThreadGoesOnAfterACallInACallersThread) {
+  auto queue = std::make_shared<CallQueue>("dp");
+  std::latch begun(1), release(1);
+  std::thread caller([&] {
+    queue->start(
+        [&] {
+          begun.count_down();
+          release.wait();
+        },
+        true);
+  });
+  begun.wait();
+  std::promise<void> ran;
+  const auto state = queue->start([&] { ran.set_value(); }, false);
+  release.count_down();
+  // Nobody waits for the work: it is the thread that must run it.
+  EXPECT_EQ(ran.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  caller.join();
+  queue->wait(*state);
+}
+
 TEST(CallQueue, ErrorsComeOutOfWaitEachTime) {
   auto queue = std::make_shared<CallQueue>("dp");
   for (const bool here : {true, false}) {
