@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
 #include <numeric>
 
 #include "lockstep/base/error.h"
@@ -132,12 +133,14 @@ TEST_F(Safetensors, CutAtAnyByteIsRefused) {
 TEST_F(Safetensors, AnyChangedByteIsRefusedOrHarmless) {
   write_safetensors(path_, {f32("w", {2}, {1, 2}), f32("v", {1, 1}, {3})}, {{"format", "pt"}});
   const std::string whole = get(path_);
+  std::fstream file_itself(path_, std::ios::binary | std::ios::in | std::ios::out);
+  const auto change = [&file_itself](size_t at, char byte) {  // in place: quick on any file system
+    file_itself.seekp(static_cast<std::streamoff>(at)).put(byte).flush();
+  };
   int refused = 0;
   for (size_t at = 0; at < whole.size(); ++at) {
     for (const char replacement : {'\0', '0', '9', '"', ',', '}', ' ', '\xff'}) {
-      std::string changed = whole;
-      changed[at] = replacement;
-      put(path_, changed);
+      change(at, replacement);
       try {
         const auto file = SafetensorsFile::open(path_);
         for (const auto& name : file.names()) {
@@ -148,6 +151,7 @@ TEST_F(Safetensors, AnyChangedByteIsRefusedOrHarmless) {
         ++refused;
       }
     }
+    change(at, whole[at]);
   }
   EXPECT_GT(refused, static_cast<int>(whole.size()) * 3);
 }
