@@ -12,9 +12,9 @@ namespace {
 
 thread_local int64_t flops = 0;
 
-// The operators that multiply. `linear`, `matmul` and the backward formulas end in one of them, and
-// none of them calls another through the dispatcher, so nothing is counted twice.
-// `first` is the place of the left factor among the arguments; -1: not a product.
+// The operators that multiply: `linear`, `matmul` and all backward formulas end in one of them. A
+// batched product may run an in-place `addmm_` for each of its matrices; that is not counted again.
+// Returns the place of the left factor among the arguments; -1: not a product.
 int first_factor(std::string_view name) {
   if (name == "aten::mm" || name == "aten::bmm") return 0;
   if (name == "aten::addmm" || name == "aten::baddbmm") return 1;
