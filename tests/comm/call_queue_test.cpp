@@ -85,23 +85,27 @@ TEST(CallQueue, AWaiterRunsWhatHasNotBegun) {
 
 TEST(CallQueue, TheThreadGoesOnAfterACallInACallersThread) {
   auto queue = std::make_shared<CallQueue>("dp");
-  std::latch begun(1), release(1);
-  std::thread caller([&] {
-    queue->start(
-        [&] {
-          begun.count_down();
-          release.wait();
-        },
-        true);
-  });
-  begun.wait();
-  std::promise<void> ran;
-  const auto state = queue->start([&] { ran.set_value(); }, false);
-  release.count_down();
-  // Nobody waits for the work: it is the thread that must run it.
-  EXPECT_EQ(ran.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
-  caller.join();
-  queue->wait(*state);
+  queue->wait(*queue->start([] {}, false));  // the thread is there
+  for (int i = 0; i < 50; ++i) {             // it may see the caller's call end, or be told of it
+    std::latch begun(1), release(1);
+    std::thread caller([&] {
+      queue->start(
+          [&] {
+            begun.count_down();
+            release.wait();
+          },
+          true);
+    });
+    begun.wait();
+    std::promise<void> ran;
+    const auto state = queue->start([&] { ran.set_value(); }, false);
+    for (int turns = 0; turns < 100; ++turns) std::this_thread::yield();
+    release.count_down();
+    // Nobody waits for the work: it is the thread that must run it.
+    ASSERT_EQ(ran.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    caller.join();
+    queue->wait(*state);
+  }
 }
 
 TEST(CallQueue, ErrorsComeOutOfWaitEachTime) {
