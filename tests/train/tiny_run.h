@@ -50,7 +50,7 @@ class TinyRun {
     config.optim.warmup_steps = 2;
     config.comm.engine = "threads";
     config.comm.timeout_s = 20;
-    config.log.every = 0;
+    config.log.every = 1000;
     config.log.eval_every = 0;
     config.log.tensorboard = false;
   }

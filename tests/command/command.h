@@ -1,0 +1,55 @@
+/// Runs the built command as a user does: in the source folder, where `data/austen` lies.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/temp_folder.h"
+
+namespace lockstep::testing {
+
+struct CommandResult {
+  int exit_code = -1;  // 128 + signal if a signal ended it
+  std::string out;
+  std::string err;
+  double seconds = 0;
+};
+
+/// A program under way. Its output goes to files in a folder of its own.
+class Command {
+ public:
+  /// `arguments[0]` is a program beside the test program: "lockstep", "reference_digest".
+  explicit Command(const std::vector<std::string>& arguments,
+                   const std::vector<std::string>& environment = {});
+  ~Command();
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+
+  pid_t pid() const { return pid_; }
+  CommandResult wait();
+
+ private:
+  TempFolder folder_;
+  pid_t pid_ = -1;
+  std::chrono::steady_clock::time_point start_;
+};
+
+/// `lockstep` with these arguments, to its end.
+CommandResult lockstep(const std::vector<std::string>& arguments,
+                       const std::vector<std::string>& environment = {});
+
+/// `lockstep train ARGUMENTS --json`, its run folder in `runs`; fails the test unless it ends well.
+nlohmann::json train(const TempFolder& runs, std::vector<std::string> arguments);
+
+/// Processes whose parent is `parent`.
+std::vector<pid_t> children_of(pid_t parent);
+
+/// The value of a variable in the environment of a process; empty if there is none.
+std::string environment_of(pid_t pid, const std::string& name);
+
+}  // namespace lockstep::testing

@@ -1,0 +1,106 @@
+// What a user gets wrong: the message names the rule, the numbers and what helps.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/command/command.h"
+
+namespace lockstep::testing {
+namespace {
+
+struct Mistake {
+  const char* name;
+  std::vector<std::string> arguments;
+  int exit_code;
+  std::vector<std::string> said;  // each appears in stderr
+};
+
+class Mistakes : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(Mistakes, AreExplained) {
+  const TempFolder runs;
+  std::vector<std::string> arguments = GetParam().arguments;
+  const CommandResult result = lockstep(arguments, {"LOCKSTEP_SET_RUN__DIR=" + runs.path()});
+  EXPECT_EQ(result.exit_code, GetParam().exit_code) << result.err;
+  for (const std::string& words : GetParam().said) {
+    EXPECT_NE(result.err.find(words), std::string::npos) << "\"" << words << "\" not in:\n"
+                                                         << result.err;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(runs.path())) << "a run folder was made for nothing";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Usage, Mistakes,
+    ::testing::Values(
+        Mistake{"NoArguments", {}, 2, {"train"}},
+        Mistake{"UnknownCommand", {"trian"}, 2, {"train"}},
+        Mistake{"UnknownFlag", {"train", "--presett", "nano"}, 2, {"--preset"}},
+        Mistake{"UnknownPreset", {"train", "--preset", "nanoo"}, 2, {"nano"}},
+        Mistake{"MisspeltKey",
+                {"train", "--preset", "nano", "--set", "optim.learning_rate=1"},
+                2,
+                {"optim.learning_rate"}},
+        Mistake{"NearKey",
+                {"train", "--preset", "nano", "--set", "optim.warmup_step=1"},
+                2,
+                {"optim.warmup_steps"}},
+        Mistake{"BatchThatDoesNotDivide",
+                {"train", "--preset", "nano", "--set", "data.global_batch=15"},
+                2,
+                {"15", "4", "data.global_batch"}},
+        Mistake{"GrainsThatDoNotDivide",
+                {"train", "--preset", "nano", "--set", "numerics.grains=3"},
+                2,
+                {"3", "numerics.grains"}},
+        Mistake{"MoreRanksThanLeaves",
+                {"train", "--preset", "nano", "-n", "5"},
+                2,
+                {"5", "4", "numerics.grains"}},
+        Mistake{"NoRanks", {"train", "--preset", "nano", "-n", "0"}, 2, {"0"}},
+        Mistake{"MissingData",
+                {"train", "--preset", "nano", "--set", "data.train=nowhere/train.bin"},
+                3,
+                {"nowhere/train.bin", "lockstep data prepare austen"}},
+        Mistake{"MissingRun", {"eval", "runs/never-was"}, 6, {"runs/never-was"}},
+        Mistake{"NoNumber", {"train", "--preset", "nano", "--set", "optim.lr=fast"}, 2, {"fast"}},
+        Mistake{"HeadsThatDoNotDivide",
+                {"train", "--preset", "nano", "--set", "model.heads=5"},
+                2,
+                {"5", "128"}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(Usage, DryRunStartsNothing) {
+  const TempFolder runs;
+  const CommandResult result = lockstep(
+      {"train", "--preset", "nano", "-n", "3", "--dry-run", "--set", "run.dir=" + runs.path()});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(std::filesystem::is_empty(runs.path()));
+}
+
+TEST(Usage, PrintConfigShowsEachOrigin) {
+  const CommandResult result =
+      lockstep({"train", "--preset", "nano", "--set", "optim.lr=0.5", "--print-config"},
+               {"LOCKSTEP_SET_RUN__SEED=99"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const char* words :
+       {"lr = 0.5", "--set", "seed = 99", "LOCKSTEP_SET_RUN__SEED", "[optim]"}) {
+    EXPECT_NE(result.out.find(words), std::string::npos) << words << " not in:\n" << result.out;
+  }
+}
+
+TEST(Usage, BenchCountsNoWrongResult) {
+  const CommandResult result = lockstep(
+      {"bench", "all_reduce", "-n", "2", "-b", "8", "-e", "64K", "-f", "8", "--iters", "5"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("# Out of bounds values : 0 OK"), std::string::npos) << result.out;
+}
+
+TEST(Usage, DoctorSaysWhatThisMachineHas) {
+  const CommandResult result = lockstep({"doctor"});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_NE((result.out + result.err).find("LibTorch"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
