@@ -82,6 +82,22 @@ TEST(Work, AFailingRanksMessageReachesTheOthers) {
   }
 }
 
+TEST(Work, AnErrorWhileWorkIsUnderWayEndsTheJobAndIsTheOneThatComesOut) {
+  std::atomic<int> told{0};
+  const auto body = [&](ProcessGroup& group) {
+    const auto dp = group.subgroup({0, 1, 2}, "dp");
+    if (group.rank() == 1) {
+      const Work work = dp->all_reduce(at::zeros({5000}));  // the others never join in
+      throw TrainingError("step 7: the loss is not finite");
+    }
+    const std::string message = message_of<CommError>([&] { group.barrier(); });
+    EXPECT_NE(message.find("ending on an error of its own"), std::string::npos) << message;
+    ++told;
+  };
+  EXPECT_THROW(on_ranks({3}, body), TrainingError);
+  EXPECT_EQ(told, 2);
+}
+
 TEST(Work, AnAbortEndsAllWaits) {
   std::atomic<int> told{0};
   const auto body = [&](ProcessGroup& group) {
