@@ -14,15 +14,17 @@ JOBS ?= $(shell nproc)
 PACKAGES = g++ cmake ninja-build ccache libtorch-dev libopenblas0-pthread libcli11-dev \
            libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev libgtest-dev librapidcheck-dev
 
-.PHONY: demo test build setup data sanitize test-long format clean
+.PHONY: demo test build configure tests setup data sanitize test-long format clean
 
 demo: build data
 	@bash docs/demo.sh $(BUILD)
 
-build: setup
+build: configure
+	@cmake --build $(BUILD) -j $(JOBS) --target lockstep lockstep-worker
+
+configure: setup
 	@cmake --preset release -B $(BUILD) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
 	@rm -f $(BUILD).log
-	@cmake --build $(BUILD) -j $(JOBS)
 
 # Installs what is missing; asks for nothing when all is there.
 setup:
@@ -31,10 +33,13 @@ setup:
 data: build
 	@$(BUILD)/bin/lockstep data prepare austen
 
-test: build data
+test: data tests
 	@cd $(BUILD) && ctest $(CTEST_FLAGS) -LE long -j $(JOBS)
 
-test-long: build data
+tests: configure
+	@cmake --build $(BUILD) -j $(JOBS)
+
+test-long: data tests
 	@cd $(BUILD) && ctest --output-on-failure -L long
 
 sanitize: setup data

@@ -33,9 +33,10 @@ function(lockstep_precompiled target)
   target_compile_options(${target} PRIVATE -fpch-preprocess)
 endfunction()
 
-# lockstep_test(FOLDER [TORCH] [LINKS ...]): tests/FOLDER/*.cpp as one program FOLDER_test.
+# lockstep_test(FOLDER [TORCH] [RANKS] [LINKS ...]): tests/FOLDER/*_test.cpp as one program
+# FOLDER_test. RANKS: its tests run several ranks; `make sanitize` runs those.
 function(lockstep_test folder)
-  cmake_parse_arguments(ARG "TORCH" "" "LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;RANKS" "" "LINKS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cpp)
   if(NOT sources)
     return()
@@ -46,7 +47,11 @@ function(lockstep_test folder)
     target_link_libraries(${folder}_test PRIVATE lockstep_torch)
     lockstep_precompiled(${folder}_test)
   endif()
+  set(label folder)
+  if(ARG_RANKS)
+    set(label ranks)
+  endif()
   gtest_discover_tests(${folder}_test
     TEST_PREFIX "${folder}." DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT 120 ENVIRONMENT "OMP_NUM_THREADS=1;OPENBLAS_NUM_THREADS=1")
+    PROPERTIES TIMEOUT 120 LABELS ${label} ENVIRONMENT "OMP_NUM_THREADS=1;OPENBLAS_NUM_THREADS=1")
 endfunction()

@@ -468,6 +468,11 @@ void check(const TrainConfig& config, int ranks) {
                                ".\n  These fit: --set model.heads=", heads,
                                " or --set model.width=", share * config.model.heads));
   }
+  if (config.model.family == "mlp" && config.model.tied) {
+    throw UsageError(
+        "model.family = \"mlp\" has a head of its own: its embedding has another shape.\n"
+        "  This fits: --set model.tied=false");
+  }
   if (config.parallel.data != -1 && config.parallel.data != ranks) {
     throw UsageError(base::str("parallel.data = ", config.parallel.data, ", but the job has ",
                                ranks, ranks == 1 ? " rank" : " ranks", ".\n  This fits: -n ",

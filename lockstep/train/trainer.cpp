@@ -158,10 +158,9 @@ TrainResult Trainer::run() {
     std::ofstream out(path);
     out << summary << '\n' << std::flush;
     if (!out) throw StateError(base::str(path, ": cannot be written. Free space on the disk."));
-    if (result.stopped) {
-      log_->say(base::str("stopped on request after step ", done, "; saved ", options_.run_folder,
-                          "/final.safetensors"));
-    }
+    if (result.stopped) log_->say(base::str("stopped on request after step ", done));
+    log_->say(base::str("saved ", options_.run_folder, "/final.safetensors, param_digest ",
+                        params_->digest().text()));
   }
   context_.world->barrier();
   return result;
