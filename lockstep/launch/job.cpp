@@ -33,6 +33,8 @@ constexpr int kRankDied = 4;
 constexpr int kTimeoutOrMismatch = 5;
 constexpr int kStoppedOnRequest = 75;
 
+constexpr int kUnknownEnd = 255;
+
 constexpr milliseconds kTimeToQuote{1000};  // after a failure: peers read the message and leave
 constexpr milliseconds kTimeToTerm{3000};   // after SIGTERM, before SIGKILL
 // A signal could be lost to another thread of the caller's: look at the ranks this often anyway.
@@ -169,19 +171,28 @@ class Job {
     }
   }
 
+  /// How the process ended, if it has; it is gone then.
+  static std::optional<Ending> reap(pid_t pid) {
+    siginfo_t info{};
+    if (waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
+      // Somebody else in this program has waited for it: how it ended is lost.
+      if (errno == ECHILD) return Ending{.exit_code = kUnknownEnd, .signal = 0};
+      return std::nullopt;
+    }
+    if (info.si_pid == 0) return std::nullopt;
+    // While the rank is not yet reaped its group's number is still its own: end what it started.
+    kill(-pid, SIGKILL);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return Ending::from_wait_status(status);
+  }
+
   void collect() {
     for (int index = 0; index < static_cast<int>(processes_.size()); ++index) {
       Process& process = processes_[index];
       if (process.ending) continue;
-      siginfo_t info{};
-      if (waitid(P_PID, process.pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) {
-        continue;
-      }
-      // While the rank is not yet reaped its group's number is still its own: end what it started.
-      kill(-process.pid, SIGKILL);
-      int status = 0;
-      waitpid(process.pid, &status, 0);
-      process.ending = Ending::from_wait_status(status);
+      process.ending = reap(process.pid);
+      if (!process.ending) continue;
       process.unasked = !term_sent_ && !kill_now_ && stop_signal_ == 0;
       order_.push_back(index);
       if (failed_ || kill_now_) continue;

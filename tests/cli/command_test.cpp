@@ -122,7 +122,7 @@ TEST_F(CommandTest, NoCommandIsAskedBack) {
   EXPECT_EQ(lockstep({"--version"}).out, "lockstep 0.1.0\n");
   const Outcome help = lockstep({"--help"});
   EXPECT_EQ(help.code, 0);
-  for (const char* name : {"train", "eval", "generate", "data", "doctor"}) {
+  for (const char* name : {"train", "eval", "generate", "bench", "data", "doctor"}) {
     expect_contains(help.out, base::str("\n  ", name, " "));
     const Outcome own = lockstep({name, "--help"});
     EXPECT_EQ(own.code, 0);

@@ -231,7 +231,10 @@ TEST(ConfigRules, HeadsDivideTheWidth) {
   follow_advice(config, message);
   EXPECT_NO_THROW(check(config, 1));
   config.model.heads = 5;
-  config.model.family = "mlp";  // has none
+  config.model.family = "mlp";  // has no heads, and cannot tie its output to its embedding
+  const std::string tied = refusal_of([&] { check(config, 1); });
+  expect_contains(tied, "--set model.tied=false");
+  follow_advice(config, tied);
   EXPECT_NO_THROW(check(config, 1));
 }
 

@@ -311,7 +311,13 @@ TEST(Job, TellsEachRankItsPlace) {
   setenv("LOCKSTEP_TEST_MARK", "a=b", 1);
   unsetenv("OPENBLAS_NUM_THREADS");
   unsetenv("ATEN_CPU_CAPABILITY");
+  const int own_stdin = dup(STDIN_FILENO);
+  const int full = open("/proc/self/exe", O_RDONLY);  // something that could be read
+  dup2(full, STDIN_FILENO);
+  close(full);
   const JobResult result = run_job(options);
+  dup2(own_stdin, STDIN_FILENO);
+  close(own_stdin);
   setenv("OMP_NUM_THREADS", "1", 1);
   unsetenv("LOCKSTEP_CONSOLE_FD");
   unsetenv("LOCKSTEP_TEST_MARK");
