@@ -138,6 +138,18 @@ int others_crash(const Arguments& args) {
   abort();
 }
 
+/// args: rank. A peer reports that rank's death before the launcher can have seen it.
+int one_dies_unseen(const Arguments& args) {
+  const auto endpoint = join();
+  wait_for_everybody(endpoint->region());
+  if (my_rank() == std::stoi(args[0])) {
+    while (!endpoint->region().aborted()) std::this_thread::yield();
+    raise(SIGKILL);
+  }
+  endpoint->fail("all_reduce: rank " + args[0] + " is gone", 5);
+  return 5;
+}
+
 /// Leaves in the middle of the job, in good cheer.
 int one_deserts(const Arguments& args) {
   const auto endpoint = join();
@@ -212,6 +224,7 @@ const std::map<std::string, int (*)(const Arguments&)>& parts() {
       {"one_is_struck", one_is_struck},
       {"one_fails", one_fails},
       {"others_crash", others_crash},
+      {"one_dies_unseen", one_dies_unseen},
       {"one_deserts", one_deserts},
       {"one_fails_others_are_deaf", one_fails_others_are_deaf},
       {"leave_on_request", leave_on_request},
@@ -462,6 +475,15 @@ TEST(Job, CrashesThatFollowAnErrorDoNotHideIt) {
   const JobResult result = play("others_crash", {"1"}, 3);
   EXPECT_EQ(result.exit_code, 6);
   EXPECT_EQ(result.error, "[rank 1 of 3] the file is cut short");
+}
+
+TEST(Job, ADeathThatAPeerReportsFirstIsStillTheCause) {
+  for (const int victim : {0, 2}) {
+    const JobResult result = play("one_dies_unseen", {std::to_string(victim)}, 3);
+    EXPECT_EQ(result.exit_code, 4);
+    EXPECT_TRUE(result.error.starts_with(base::str("[rank ", victim, " of 3] died: killed")))
+        << result.error;
+  }
 }
 
 TEST(Job, ARankThatLeavesTheOthersWaitingHasFailed) {
