@@ -34,9 +34,9 @@ struct Failure {
   int rank = -1;  // -1: all ranks, in one process
   int ranks = 1;
   Ending ending;
-  net::RankStatus status;  // default where there is no region
-  double seconds = 0;      // since the job started
-  std::string log;         // empty: none
+  net::RankStatus status;
+  double seconds = 0;  // since the job started
+  std::string log;     // empty: none
 };
 
 /// The block of a rank that said nothing itself, and of one that did.

@@ -104,7 +104,7 @@ class Job {
   void start() {
     const std::string program = find_program(options_.command.front());
     const std::vector<int> cores = allowed_cores();
-    if (!one_process()) region_ = net::Region::create(options_.ranks);
+    region_ = net::Region::create(options_.ranks);
 
     RankPlace place;
     place.engine = options_.engine;
@@ -128,7 +128,8 @@ class Job {
           logged && rank == 0 ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1) : -1);
       spawn_options.log = log.get();
       place.rank = one_process() ? -1 : rank;
-      place.region_fd = region_ ? region_->fd() : -1;
+      place.region_fd = region_->fd();
+      place.logged = logged;
       place.console_fd = console.get();
       for (const int fd : {place.region_fd, place.console_fd}) {
         if (fd >= 0) spawn_options.inherited.push_back(fd);
@@ -201,9 +202,7 @@ class Job {
     }
   }
 
-  net::RankStatus status_of(int index) const {
-    return region_ ? region_->status(index) : net::RankStatus{};
-  }
+  net::RankStatus status_of(int rank) const { return region_->status(rank); }
 
   bool is_failure(int index) const {
     const Ending& ending = *processes_[index].ending;
@@ -217,14 +216,14 @@ class Job {
 
   /// The first failure: whose it was is settled here, before the others fail of it.
   void begin_to_end(int index) {
-    failed_ = Failed{index, Clock::now(), region_ ? region_->abort_message() : std::string()};
+    failed_ = Failed{index, Clock::now(), region_->abort_message()};
     end_others(index);
   }
 
   void end_others(int index) {
     if (ending_) return;
     ending_ = true;
-    if (region_) region_->abort(abort_text(index, *processes_[index].ending, status_of(index)));
+    region_->abort(abort_text(index, *processes_[index].ending, status_of(index)));
     deadline_ = Clock::now() + kTimeToQuote;
   }
 
@@ -263,18 +262,19 @@ class Job {
     Failure failure;
     failure.ranks = options_.ranks;
     failure.seconds = std::chrono::duration<double>(failed_->when - started_).count();
-    const int index = cause();
-    failure.status = status_of(index);
-    failure.rank = one_process() ? -1 : index;
+    const int rank = cause();
+    const int index = one_process() ? 0 : rank;
+    failure.status = status_of(rank);
+    // A crash is the whole process's, an error that was reported is of the rank that did.
+    failure.rank = one_process() && failure.status.error.empty() ? -1 : rank;
     failure.ending = *processes_[index].ending;
     if (!options_.log_folder.empty()) failure.log = log_path(options_.log_folder, index);
     return {exit_code_of(failure),
             failure.status.error.empty() ? death_block(failure) : error_block(failure)};
   }
 
-  /// The process whose failure the others followed.
+  /// The rank whose failure the others followed.
   int cause() const {
-    if (!region_) return failed_->index;
     std::vector<net::RankStatus> statuses;
     for (int rank = 0; rank < options_.ranks; ++rank) statuses.push_back(status_of(rank));
     const int speaker = first_cause(statuses, failed_->rank_message);
@@ -282,7 +282,7 @@ class Job {
     // cause all the same. An error of any other kind comes before the crashes that follow it.
     const bool may_be_of_a_death = speaker < 0 || statuses[speaker].exit_code == kRankDied ||
                                    statuses[speaker].exit_code == kTimeoutOrMismatch;
-    if (may_be_of_a_death) {
+    if (may_be_of_a_death && !one_process()) {
       for (const int index : order_) {
         const bool silent = statuses[index].error.empty();
         if (silent && processes_[index].unasked && is_failure(index)) return index;
@@ -300,9 +300,9 @@ class Job {
   const JobOptions& options_;
   const Clock::time_point started_ = Clock::now();
   SignalInbox inbox_;
-  std::shared_ptr<net::Region> region_;  // shm only
-  std::vector<Process> processes_;       // by rank; threads: one
-  std::vector<int> order_;               // in which they were seen to end
+  std::shared_ptr<net::Region> region_;
+  std::vector<Process> processes_;  // by rank; threads: one
+  std::vector<int> order_;          // in which they were seen to end
   std::optional<Failed> failed_;
   std::optional<Clock::time_point> deadline_;  // when the next harsher step is taken
   bool ending_ = false;                        // the others have been told to leave

@@ -7,8 +7,9 @@
 ///
 /// Children get SIGKILL when this process dies. The environment of a rank:
 ///   LOCKSTEP_ENGINE shm | threads     LOCKSTEP_RANK 0..N-1 (shm)     LOCKSTEP_WORLD_SIZE N
-///   LOCKSTEP_REGION_FD (shm)          LOCKSTEP_TIMEOUT_S             LOCKSTEP_OVERSUBSCRIBED 0 | 1
+///   LOCKSTEP_REGION_FD                LOCKSTEP_TIMEOUT_S             LOCKSTEP_OVERSUBSCRIBED 0 | 1
 ///   LOCKSTEP_CONSOLE_FD               where progress goes (rank 0, when there is a log folder)
+///   LOCKSTEP_LOGGED 0 | 1             stderr is a log of the rank's own
 ///   OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 ATEN_CPU_CAPABILITY=(the best of this machine),
 ///   these three unless the caller's environment says otherwise.
 #pragma once

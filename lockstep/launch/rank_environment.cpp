@@ -42,6 +42,7 @@ std::vector<std::string> rank_environment(const RankPlace& place) {
   variables["LOCKSTEP_WORLD_SIZE"] = std::to_string(place.ranks);
   variables["LOCKSTEP_TIMEOUT_S"] = base::exact(place.timeout_s);
   variables["LOCKSTEP_OVERSUBSCRIBED"] = place.oversubscribed ? "1" : "0";
+  variables["LOCKSTEP_LOGGED"] = place.logged ? "1" : "0";
   if (place.rank >= 0) variables["LOCKSTEP_RANK"] = std::to_string(place.rank);
   if (place.region_fd >= 0) variables["LOCKSTEP_REGION_FD"] = std::to_string(place.region_fd);
   if (place.console_fd >= 0) variables["LOCKSTEP_CONSOLE_FD"] = std::to_string(place.console_fd);

@@ -12,6 +12,7 @@ struct RankPlace {
   int ranks = 1;
   int region_fd = -1;
   int console_fd = -1;
+  bool logged = false;  // stderr is a log of the rank's own
   double timeout_s = 120;
   bool oversubscribed = false;
 };

@@ -11,7 +11,8 @@
 namespace lockstep::net {
 
 Endpoint::Endpoint(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Endpoint::~Endpoint() = default;
+// A group leaves its last messages to the endpoint: the world goes while that is still whole.
+Endpoint::~Endpoint() { impl_->world.reset(); }
 
 std::shared_ptr<Endpoint> Endpoint::join(std::shared_ptr<Region> region, int rank,
                                          bool direct_memory, const EndpointOptions& options) {
@@ -22,8 +23,11 @@ std::shared_ptr<Endpoint> Endpoint::join(std::shared_ptr<Region> region, int ran
   if (options.timeout.count() <= 0) {
     throw UsageError(base::str("timeout of ", options.timeout.count(), " ms: must be positive"));
   }
-  if (direct_memory && region->fd() >= 0) {
-    throw UsageError("direct memory needs ranks that are threads of one process");
+  for (int peer = 0; direct_memory && peer < ranks; ++peer) {
+    const int32_t pid = region->impl().control(peer).pid.load();
+    if (pid != 0 && pid != getpid()) {
+      throw UsageError("direct memory needs ranks that are threads of one process");
+    }
   }
   auto impl = std::make_unique<Impl>();
   impl->heap = std::make_shared<Heap>(region, region->impl().heap(rank), region->impl().heap_bytes);

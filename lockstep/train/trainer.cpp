@@ -181,7 +181,7 @@ void Trainer::train_step(int64_t step) {
 
   StepCompute compute;
   compute.entering = [&](const plan::Step& op) {
-    endpoint_.set_status(step, plan::text(op).c_str());
+    endpoint_.set_status(step + 1, plan::text(op).c_str());
   };
   compute.forward = [&](int leaf, int micro) {
     const auto batch =

@@ -1,6 +1,7 @@
 #include "lockstep/worker/environment.h"
 
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -27,6 +28,16 @@ Number number_from(const char* name, Number otherwise) {
   return value;
 }
 
+/// Puts a rank's failure where launcher and peers find it. The launcher prints it; stderr has it
+/// too only where that is a log, or where nobody else would say it.
+void report(const Environment& environment, net::Endpoint* endpoint, const std::string& message,
+            int exit_code) {
+  if (endpoint != nullptr) endpoint->fail(message, exit_code);
+  if (environment.logged || environment.region_fd < 0 || endpoint == nullptr) {
+    std::fprintf(stderr, "%s\n", message.c_str());
+  }
+}
+
 /// One rank from joining to leaving. Never throws.
 int run_rank(const std::shared_ptr<net::Region>& region, const Environment& environment, int rank,
              const std::function<int(net::Endpoint&)>& body) {
@@ -38,14 +49,12 @@ int run_rank(const std::shared_ptr<net::Region>& region, const Environment& envi
     endpoint->finish();
     return code;
   } catch (const Error& error) {
-    if (endpoint) endpoint->fail(error.what(), error.exit_code());
-    std::fprintf(stderr, "%s\n", error.what());
+    report(environment, endpoint.get(), error.what(), error.exit_code());
     return error.exit_code();
   } catch (const std::exception& error) {
     const std::string message =
         base::str("[rank ", rank, " of ", environment.world_size, "] ", error.what());
-    if (endpoint) endpoint->fail(message, 1);
-    std::fprintf(stderr, "%s\n", message.c_str());
+    report(environment, endpoint.get(), message, 1);
     return 1;
   }
 }
@@ -59,6 +68,7 @@ Environment read_environment() {
   environment.world_size = number_from("LOCKSTEP_WORLD_SIZE", 1);
   environment.region_fd = number_from("LOCKSTEP_REGION_FD", -1);
   environment.console_fd = number_from("LOCKSTEP_CONSOLE_FD", 2);
+  environment.logged = number_from("LOCKSTEP_LOGGED", 0) != 0;
   environment.endpoint.timeout = std::chrono::milliseconds(
       static_cast<int64_t>(1e3 * number_from("LOCKSTEP_TIMEOUT_S", 120.0)));
   environment.endpoint.oversubscribed = number_from("LOCKSTEP_OVERSUBSCRIBED", 0) != 0;

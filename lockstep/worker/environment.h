@@ -15,6 +15,7 @@ struct Environment {
   int world_size = 1;
   int region_fd = -1;  // -1: no launcher; the process makes its own region
   int console_fd = 2;
+  bool logged = false;  // stderr is a log of this process's own
   net::EndpointOptions endpoint;
 };
 

@@ -386,7 +386,7 @@ TEST(Job, OneProcessHoldsAllRanksOfTheThreadsEngine) {
   ASSERT_EQ(run_job(options).exit_code, 0);
   const std::string place = folder.text_of("place_0");
   expect_contains(place, "LOCKSTEP_ENGINE=threads\nLOCKSTEP_RANK=\nLOCKSTEP_WORLD_SIZE=3\n");
-  expect_contains(place, "LOCKSTEP_REGION_FD=\n");
+  EXPECT_EQ(place.find("LOCKSTEP_REGION_FD=\n"), std::string::npos) << "ranks report there too";
   EXPECT_FALSE(fs::exists(folder.path() + "/place_1"));
 }
 
