@@ -91,6 +91,7 @@ void Group::all_gather(const void* in, void* out, std::span<const int64_t> count
   if (in != to + before && counts[g.rank] > 0) {
     std::memmove(to + before, in, static_cast<size_t>(counts[g.rank] * width));
   }
+  g.expect_peers_memory();
   if (!g.everyone_reachable()) {
     staged_gather(g, in, out, counts, width, call.entry());
     return;
@@ -120,6 +121,7 @@ void Group::broadcast(void* data, int64_t count, DType type, int root) {
   if (g.rank == root) g.offer(mine, data, bytes);
   g.meet(mine);
 
+  g.expect_peers_memory();
   const char* from = g.offered_by(root);
   if (from == nullptr) {
     std::vector<int64_t> counts(static_cast<size_t>(size()));
@@ -153,16 +155,24 @@ void Group::all_to_all(const void* in, std::span<const int64_t> send_counts, voi
   const auto counts_of = [&](int p) {
     return reinterpret_cast<const int64_t*>(g.at(g.came_with(p).list));
   };
-  // Both ranks of an unequal pair see it, and both report it.
+  // Every rank looks at every pair, its own first: all must know before one uses another's memory.
   for (int p = 0; p < n; ++p) {
-    const int64_t* theirs = counts_of(p);
-    if (theirs[g.rank] != recv_counts[p]) {
-      g.fail(base::str("rank ", p, " sends ", theirs[g.rank], " ", name_of(type),
+    if (counts_of(p)[g.rank] != recv_counts[p]) {
+      g.fail(base::str("rank ", p, " sends ", counts_of(p)[g.rank], " ", name_of(type),
                        " to this rank, which expects ", recv_counts[p], "."));
     }
-    if (theirs[n + g.rank] != send_counts[p]) {
-      g.fail(base::str("rank ", p, " expects ", theirs[n + g.rank], " ", name_of(type),
+    if (counts_of(p)[n + g.rank] != send_counts[p]) {
+      g.fail(base::str("rank ", p, " expects ", counts_of(p)[n + g.rank], " ", name_of(type),
                        " from this rank, which sends ", send_counts[p], "."));
+    }
+  }
+  for (int p = 0; p < n; ++p) {
+    const int64_t* sends = counts_of(p);
+    for (int q = 0; q < n; ++q) {
+      if (sends[q] != counts_of(q)[n + p]) {
+        g.fail(base::str("rank ", p, " sends ", sends[q], " ", name_of(type), " to rank ", q,
+                         ", which expects ", counts_of(q)[n + p], "."));
+      }
     }
   }
   const auto sent_before = [&](const int64_t* counts) {
@@ -173,6 +183,7 @@ void Group::all_to_all(const void* in, std::span<const int64_t> send_counts, voi
       std::accumulate(recv_counts.begin(), recv_counts.begin() + g.rank, int64_t{0}) * width;
   copy(to + own_start, static_cast<const char*>(in) + sent_before(send_counts.data()),
        send_counts[g.rank] * width);
+  g.expect_peers_memory();
   if (!g.everyone_reachable()) {
     staged_all_to_all(g, in, send_counts, out, recv_counts, width, call.entry());
     return;
@@ -210,6 +221,7 @@ std::vector<std::string> Group::Impl::gather_text(Operation operation, const std
   }
   d.out = length;  // no address here: how long the text is
   meet(d);
+  expect_peers_memory();
   std::vector<std::string> texts;
   for (int p = 0; p < size(); ++p) {
     if (p == rank) {

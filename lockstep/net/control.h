@@ -153,9 +153,9 @@ struct alignas(64) Channel {
 
 struct GroupLines {
   std::array<Descriptor, 2> slots;
-  alignas(64) Signal steps;      // phases inside collectives
-  std::atomic<int64_t> staging;  // address of this rank's staging block
-  alignas(64) std::atomic<uint32_t> broken;
+  alignas(64) Signal steps;                  // phases inside collectives
+  std::atomic<int64_t> staging;              // address of this rank's staging block
+  alignas(64) std::atomic<uint64_t> broken;  // the first collective that cannot be; 0: none
   SharedText<48> name;
   SharedText<1000> broken_message;
 };

@@ -213,7 +213,8 @@ std::string Group::Impl::here() const {
 
 void Group::Impl::mark_broken(const std::string& message) {
   lines[rank]->broken_message.set(message);
-  lines[rank]->broken.store(1, std::memory_order_release);
+  const uint64_t number = current.empty() ? collectives : collectives + 1;
+  lines[rank]->broken.store(number, std::memory_order_release);
 }
 
 void Group::Impl::fail(const std::string& what, bool died) {
@@ -229,6 +230,15 @@ void Group::Impl::throw_if_finished() {
                          "\": the job was aborted: ", region.header().abort_message.get());
   }
   if (!finished.empty()) throw CommError(finished);
+}
+
+void Group::Impl::throw_if_broken(uint64_t up_to) {
+  for (int p = 0; p < size(); ++p) {
+    const uint64_t number = lines[p]->broken.load(std::memory_order_acquire);
+    if (p == rank || number == 0 || number > up_to) continue;
+    finished = here() + "the group is finished. " + lines[p]->broken_message.get();
+    throw CommError(finished);
+  }
 }
 
 void Group::Impl::wait_for(int peer, Signal& signal, uint32_t target) {
@@ -247,12 +257,8 @@ void Group::Impl::check(int peer, const Signal& signal, uint32_t target) {
     finished = here() + "the job was aborted: " + region.header().abort_message.get();
     throw CommError(finished);
   }
-  for (int p = 0; p < size(); ++p) {
-    if (p == rank || lines[p]->broken.load(std::memory_order_acquire) == 0) continue;
-    if (signal.reached(target)) return;  // it has come; what it came with is compared next
-    finished = here() + "the group is finished. " + lines[p]->broken_message.get();
-    throw CommError(finished);
-  }
+  if (signal.reached(target)) return;  // what it came with is compared next
+  throw_if_broken(~uint64_t{0});
   if (now >= next_look) {
     next_look = now + kLookInterval;
     const RankControl& theirs = region.control(members[peer]);

@@ -95,6 +95,9 @@ struct Group::Impl {
   const char* offered_by(int peer) const;
   bool everyone_inlined() const;
   bool everyone_reachable() const;
+  /// To be called before peers' memory is used: one that came and has given up since (it timed out)
+  /// no longer keeps its memory for us.
+  void expect_peers_memory() { throw_if_broken(collectives); }
   /// Waits until every rank has called it as often as this one.
   void step();
 
@@ -108,6 +111,8 @@ struct Group::Impl {
   [[noreturn]] void fail(const std::string& what, bool died = false);
   void mark_broken(const std::string& message);
   void throw_if_finished();
+  /// If a peer has found that the group ends with a collective up to that number.
+  void throw_if_broken(uint64_t up_to);
   /// Called while waiting for `peer`, whose word is still missing.
   void check(int peer, const Signal& signal, uint32_t target);
   void time_out(int peer, const Signal& signal, uint32_t target);

@@ -142,6 +142,7 @@ void Group::Impl::reduce_to_all(std::span<const Term> terms, int leaves, void* r
     call.entry().bytes += elsewhere * bytes;
     return;
   }
+  expect_peers_memory();
   bool in_reach = everyone_reachable();
   for (int p = 0; p < size(); ++p) in_reach &= came_with(p).out != kNotReachable;
   if (!in_reach) {
@@ -197,6 +198,7 @@ void Group::Impl::reduce_to_owners(std::span<const Term> terms, int leaves, void
     term_pointers[t] = term_of(recipe.sources[t], terms, leaves, bytes);
     if (recipe.sources[t].rank != rank) ++elsewhere;
   }
+  expect_peers_memory();
   if (!everyone_reachable()) {
     staged_reduce_to_owners(*this, recipe, terms, term_pointers, out, counts, type, op,
                             call.entry());

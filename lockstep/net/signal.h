@@ -46,7 +46,7 @@ struct Signal {
 struct Patience {
   int spins = 2000;  // about 50 us
   int yields = 20;
-  static Patience oversubscribed() { return {0, 100}; }
+  static Patience oversubscribed() { return {0, 30}; }
 };
 
 /// Returns when `signal` has reached `target`. `check` is called from time to time once the wait is
