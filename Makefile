@@ -42,10 +42,12 @@ tests: configure
 test-long: data tests
 	@cd $(BUILD) && ctest --output-on-failure -L long
 
+RANK_TESTS = net_test comm_test state_test train_test
+
 sanitize: setup data
-	@cmake --preset asan && cmake --build build-asan -j $(JOBS)
+	@cmake --preset asan && cmake --build build-asan -j $(JOBS) --target $(RANK_TESTS)
 	@cd build-asan && ctest --output-on-failure -L ranks
-	@cmake --preset tsan && cmake --build build-tsan -j $(JOBS)
+	@cmake --preset tsan && cmake --build build-tsan -j $(JOBS) --target $(RANK_TESTS)
 	@cd build-tsan && ctest --output-on-failure -L ranks
 
 format:
