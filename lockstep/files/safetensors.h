@@ -4,7 +4,7 @@
 ///   JSON: "name": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, offsets into data
 ///
 /// Moves   every byte once      Holds   the header, and 16 MiB of mapped pages while reading
-/// Source  the format's README, github.com/huggingface/safetensors;  docs/concepts/checkpoint.md
+/// Source  the format's README, github.com/huggingface/safetensors
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 /// A tied parameter is stored once. Each of its uses is a leaf tensor of its own on the same
 /// storage, with a gradient of its own (state/grad_store.h adds them).
 ///
-/// Holds   4 bytes an element of `buckets().numel`                test: ParamStore.HoldsOnce
+/// Holds   4 bytes an element of `buckets().numel`       test: ParamStore.HoldsOnceWhatIsTied
 #pragma once
 
 #include <torch/nn/module.h>
