@@ -90,7 +90,7 @@ void map(Region::Impl& region, const Layout& layout, int flags) {
         " ranks: ", std::strerror(errno), ". Is there a limit on address space (ulimit -v)?"));
   }
   region.base = static_cast<char*>(at);
-  madvise(region.base + layout.heap(0), layout.ranks * layout.heap_bytes, MADV_DONTDUMP);
+  madvise(region.base + layout.heap(0), layout.total() - layout.heap(0), MADV_DONTDUMP);
 }
 
 void write_header(Region::Impl& region) {
