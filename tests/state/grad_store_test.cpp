@@ -186,6 +186,34 @@ TEST(GradStore, HoldsAsPlanned) {
   });
 }
 
+/// A parameter may have a gradient in one step and none in the next: then it is zero, not stale.
+TEST(GradStore, AParameterWithoutAGradientIsZeroNotStale) {
+  net::run_on_threads(1, [](const std::shared_ptr<net::Group>& world) {
+    ProcessGroup group(world);
+    Net net;
+    ParamStore params(net, {{.use = "head", .of = "first"}}, init_of, {.seed = 5});
+    GradStore grads(params, group, plan::plan_leaves(2, 1, plan::LeafAssignment::contiguous), 1);
+    const int idle = params.table().find("idle");
+    const auto step = [&](const std::vector<bool>& used_in_leaf) {
+      for (int leaf = 0; leaf < 2; ++leaf) {
+        grads.begin_backward(leaf, 0);
+        torch::Tensor loss = net.forward(input_of(leaf, 0));
+        if (used_in_leaf[static_cast<size_t>(leaf)]) loss = loss + net.idle.sum();
+        loss.backward();
+        grads.end_backward();
+        for (size_t b = 0; b < params.buckets().buckets.size(); ++b) {
+          grads.fold(static_cast<int>(b), leaf);
+        }
+      }
+      return grads.gradient(idle)[2];
+    };
+    EXPECT_EQ(step({true, true}), 2.0f);
+    EXPECT_EQ(step({false, true}), 1.0f);
+    EXPECT_EQ(step({true, false}), 1.0f);
+    EXPECT_EQ(step({false, false}), 0.0f);
+  });
+}
+
 TEST(GradStore, GradientsAreViewsOfTheHeap) {
   net::run_on_threads(1, [](const std::shared_ptr<net::Group>& world) {
     ProcessGroup group(world);

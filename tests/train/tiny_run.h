@@ -67,13 +67,13 @@ class TinyRun {
 
   /// Builds a Trainer on every rank and calls `body` with it.
   void run_on(int ranks, const std::function<void(Trainer&, int rank)>& body,
-              const std::atomic<bool>* stop = nullptr) {
+              const std::function<const std::atomic<bool>*(int rank)>& stop_of = {}) {
     const TempFolder out;
     net::run_on_threads(ranks, [&](const std::shared_ptr<net::Group>& world) {
       Trainer trainer({.config = config,
                        .run_folder = out.path(),
                        .console_fd = quiet_.fd,
-                       .stop_requested = stop},
+                       .stop_requested = stop_of ? stop_of(world->rank()) : nullptr},
                       world->endpoint());
       body(trainer, world->rank());
     });
