@@ -13,6 +13,7 @@
 #include "lockstep/files/byte_tokenizer.h"
 #include "lockstep/kernels/span.h"
 #include "lockstep/memory/counting_allocator.h"
+#include "lockstep/optim/clip.h"
 #include "lockstep/optim/schedule.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "lockstep/train/batch_tensors.h"
@@ -129,6 +130,17 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
 Trainer::~Trainer() = default;
 
 TrainResult Trainer::run() {
+  try {
+    return train_to_the_end();
+  } catch (const std::exception& error) {
+    // Before this rank's groups go: peers shall quote the cause, not that a collective ended.
+    const auto* ours = dynamic_cast<const Error*>(&error);
+    endpoint_.fail(error.what(), ours != nullptr ? ours->exit_code() : 1);
+    throw;
+  }
+}
+
+TrainResult Trainer::train_to_the_end() {
   TrainResult result;
   context_.dp->reset_totals();
   gemm_flops_at_start_ = torch_inside::gemm_flops_of_this_thread();
@@ -197,8 +209,7 @@ void Trainer::train_step(int64_t step) {
   };
   compute.update = [&](double grad_norm) {
     if (!std::isfinite(grad_norm)) return;  // require_finite says more
-    const double clip = config_.optim.grad_clip;
-    optimizer_->step(lr, clip > 0 && grad_norm > clip ? clip / grad_norm : 1.0);
+    optimizer_->step(lr, optim::clip_scale(grad_norm, config_.optim.grad_clip));
   };
   // The one place that divides: the loss is a sum over tokens, and each weighs alike.
   last_ = runner_->run(compute, 1.0 / static_cast<double>(tokens));

@@ -53,6 +53,7 @@ class Trainer {
   const plan::StepInputs& step_inputs() const { return inputs_; }
 
  private:
+  TrainResult train_to_the_end();
   void train_step(int64_t step);
   void evaluate_at(int64_t done);
   void require_finite(int64_t step, const StepResult& result) const;

@@ -87,7 +87,6 @@ TEST_P(Conformance, RanksMayDifferInTheirKindOfMemory) {
 
 // More passes than the staging ring has slots, so that slots are used again.
 TEST_P(Conformance, LongOrdinaryMemoryIsStaged) {
-  if (GetParam().ranks > 3) GTEST_SKIP() << "the same with fewer ranks";
   run([](const std::shared_ptr<Group>& group) {
     const int64_t count = 2'500'003;
     Buffer<float> x(*group, count, false);
@@ -411,6 +410,11 @@ TEST_P(Conformance, Subgroups) {
 }
 
 TEST_P(Conformance, TwoGroupsFromTwoThreads) {
+#if defined(__SANITIZE_THREAD__)
+  // One thread stores into a peer's block, the peer frees it and gives it to the other group: what
+  // orders the two happens in the peer's process, where this process's sanitizer cannot see it.
+  if (GetParam().engine == Engine::shm) GTEST_SKIP() << "order made by another process";
+#endif
   run([](const std::shared_ptr<Group>& world) {
     std::vector<int> everyone(static_cast<size_t>(world->size()));
     std::iota(everyone.begin(), everyone.end(), 0);
