@@ -58,6 +58,7 @@ struct Timing {
   bool available = false;  // the operation has this form
   double mean_s = 0;
   double min_s = 0;
+  double median_s = 0;
   int64_t wrong = 0;
 };
 
@@ -97,7 +98,9 @@ class Measurement {
                       net::ReduceOp::max);
     timing.mean_s =
         std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
-    timing.min_s = *std::min_element(seconds.begin(), seconds.end());
+    std::sort(seconds.begin(), seconds.end());
+    timing.min_s = seconds.front();
+    timing.median_s = seconds[seconds.size() / 2];
     if (options_.check) {
       timing.wrong = count_wrong(in_place);
       group_.all_reduce(&timing.wrong, 1, DType::i64);
@@ -263,6 +266,7 @@ class Report {
     wrong_ += timing.wrong;
     return {{"time_us", timing.mean_s * 1e6},
             {"min_us", timing.min_s * 1e6},
+            {"median_us", timing.median_s * 1e6},
             {"algbw", algorithm},
             {"busbw", bus},
             {"wrong", options_.check ? nlohmann::json(timing.wrong) : nlohmann::json()}};
