@@ -1,6 +1,12 @@
 #include "lockstep/cli/command.h"
 
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
+#include <exception>
+#include <iostream>
+#include <new>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -44,6 +50,40 @@ std::string usage() {
   return text + "  --version   the version\n";
 }
 
+void ignore_signals_of_writes() {
+  struct sigaction ignored {};
+  ignored.sa_handler = SIG_IGN;
+  for (const int signal : {SIGPIPE, SIGXFSZ}) sigaction(signal, &ignored, nullptr);
+}
+
+int run_and_say_what_failed(const std::vector<std::string>& args) {
+  try {
+    return run_command(args);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return error.exit_code();
+  } catch (const std::bad_alloc&) {
+    const OutOfMemory error("lockstep: this machine has no memory left.");
+    std::fprintf(stderr, "%s\n", error.what());
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lockstep: %s\n", error.what());
+    return 1;
+  }
+}
+
+/// Whether all that was meant for stdout has gone there. If nothing was, a closed one is fine.
+bool stdout_took_everything() {
+  errno = 0;
+  std::cout.flush();
+  const bool flushed = std::fflush(stdout) == 0;
+  const int reason = errno;
+  if (flushed && std::ferror(stdout) == 0 && std::cout) return true;
+  std::fprintf(stderr, "lockstep: cannot write the result to stdout: %s.\n",
+               reason != 0 ? std::strerror(reason) : "an earlier write failed");
+  return false;
+}
+
 }  // namespace
 
 int run_command(const std::vector<std::string>& args) {
@@ -71,6 +111,13 @@ int run_command(const std::vector<std::string>& args) {
   throw UsageError(base::str("there is no ", name.starts_with('-') ? "flag " : "command ", name,
                              ".", near.empty() ? "" : base::str("\n  Did you mean ", near, "?"),
                              "\n  `lockstep --help` lists the commands."));
+}
+
+int run_program(const std::vector<std::string>& args) {
+  ignore_signals_of_writes();
+  const int code = run_and_say_what_failed(args);
+  if (stdout_took_everything() || code != 0) return code;
+  return EnvironmentError("").exit_code();
 }
 
 }  // namespace lockstep::cli

@@ -16,7 +16,6 @@
 #include <set>
 #include <sstream>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/cli/machine.h"
 #include "lockstep/files/temp_folder.h"
@@ -68,12 +67,14 @@ class CommandTest : public testing::Test {
   /// `lockstep ARGS...` in the test's folder.
   Outcome lockstep(const std::vector<std::string>& args) { return run("lockstep", args); }
 
-  Outcome run(const std::string& program, const std::vector<std::string>& args) {
+  /// `out`: where stdout goes; empty: it is captured.
+  Outcome run(const std::string& program, const std::vector<std::string>& args,
+              std::string out = "") {
     const std::string path = installation_->file(program);
     std::vector<char*> argv = {const_cast<char*>(path.c_str())};
     for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
     argv.push_back(nullptr);
-    const std::string out = captured_.file("out");
+    if (out.empty()) out = captured_.file("out");
     const std::string err = captured_.file("err");
     const pid_t pid = fork();
     if (pid == 0) {
@@ -84,7 +85,8 @@ class CommandTest : public testing::Test {
     }
     int status = 0;
     waitpid(pid, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_text(out), read_text(err)};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+            fs::is_regular_file(out) ? read_text(out) : "", read_text(err)};
   }
 
   std::set<std::string> runs() {
@@ -195,6 +197,27 @@ TEST_F(CommandTest, AFailedRunSaysWhyAndWhere) {
   EXPECT_EQ(lockstep({"train", "--preset", "nano", "--set", "run.name=stops", "--json"}).code, 75);
   EXPECT_EQ(lockstep({"train", "--preset", "nano", "--set", "run.name=mute", "--json"}).code, 6);
   EXPECT_EQ(lockstep({"train", "--preset", "nano", "--set", "run.name=mute"}).code, 0);
+}
+
+TEST_F(CommandTest, AResultThatCannotBeWrittenIsAFailure) {
+  const std::vector<std::vector<std::string>> lines = {
+      {"--version"},
+      {"train", "--preset", "nano", "--print-config"},
+      {"train", "--preset", "nano", "--json"},
+      {"data", "inspect", "data/austen/train.bin"}};
+  for (const auto& args : lines) {
+    const Outcome outcome = run("lockstep", args, "/dev/full");
+    EXPECT_EQ(outcome.code, 3) << testing::PrintToString(args);
+    expect_contains(outcome.err,
+                    "lockstep: cannot write the result to stdout: No space left on device.\n");
+  }
+  // Without a result there is nothing to miss, and a failure keeps its own code.
+  EXPECT_EQ(run("lockstep", {"train", "--preset", "nano"}, "/dev/full").code, 0);
+  EXPECT_EQ(run("lockstep", {"train"}, "/dev/full").code, 2);
+}
+
+TEST_F(CommandTest, ASignalOfAWriteEndsNeitherCommandNorRank) {
+  EXPECT_EQ(lockstep({"train", "--preset", "nano", "-n", "2", "--set", "run.name=pipes"}).code, 0);
 }
 
 TEST_F(CommandTest, DataIsLookedAtBeforeAnyRankStarts) {
@@ -310,6 +333,10 @@ int play_training(const std::string& folder) {
   std::fprintf(stderr, "rank %d of %d, %s s\n", rank, ranks, std::getenv("LOCKSTEP_TIMEOUT_S"));
   if (config.run.name == "dies" && rank == ranks - 1) raise(SIGKILL);
   if (config.run.name == "stops") return 75;
+  if (config.run.name == "pipes") {
+    raise(SIGPIPE);
+    raise(SIGXFSZ);
+  }
   if (rank != 0 || config.run.name == "mute") return 0;
   dprintf(std::atoi(std::getenv("LOCKSTEP_CONSOLE_FD")), "step 1\n");
   std::ofstream(folder + "/summary.json")
@@ -333,13 +360,7 @@ int play_worker(const std::vector<std::string>& args) {
 }  // namespace
 
 int play(const std::string& program, const std::vector<std::string>& args) {
-  if (program == "lockstep-worker") return play_worker(args);
-  try {
-    return run_command(args);
-  } catch (const Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return error.exit_code();
-  }
+  return program == "lockstep-worker" ? play_worker(args) : run_program(args);
 }
 
 }  // namespace lockstep::cli

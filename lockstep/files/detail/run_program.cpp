@@ -86,7 +86,12 @@ pid_t start(const std::vector<std::string>& arguments, const std::string& folder
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setsigmask(&attributes, &signals);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  // We may ignore these; programs of a pipe count on being ended by them.
+  sigset_t at_default;
+  sigemptyset(&at_default);
+  for (const int signal : {SIGPIPE, SIGXFSZ}) sigaddset(&at_default, signal);
+  posix_spawnattr_setsigdefault(&attributes, &at_default);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 
   const auto environment = c_locale_environment();
   pid_t pid = -1;
