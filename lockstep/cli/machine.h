@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/plan/train_config.h"
+
 namespace lockstep::cli {
 
 enum class Verdict { ok, note, missing };
@@ -18,6 +20,10 @@ struct Finding {
 };
 
 std::vector<Finding> inspect_machine();
+
+/// Throws OutOfMemory if what `ranks` ranks hold all the time (plan::state_bytes_per_rank) is more
+/// than this machine has: before anything starts.
+void require_memory(const plan::TrainConfig& config, int ranks);
 
 /// "7.8 GiB" of the text of /proc/meminfo and a key of it, in bytes; -1 if it is not there.
 long long meminfo_bytes(const std::string& meminfo, const std::string& key);

@@ -7,6 +7,7 @@
 #include "lockstep/cli/arguments.h"
 #include "lockstep/cli/config.h"
 #include "lockstep/cli/job.h"
+#include "lockstep/cli/machine.h"
 #include "lockstep/cli/run_folder.h"
 #include "lockstep/cli/run_plan.h"
 
@@ -67,6 +68,7 @@ int train_command(const std::vector<std::string>& args) {
     return 0;
   }
   plan::check(config, parsed.ranks);
+  require_memory(config, parsed.ranks);
   const RunData data = open_data(config);
   if (parsed.dry_run) return dry_run(parsed, config, data);
 

@@ -126,7 +126,7 @@ const std::vector<Row>& table() {
        Real{AT(comm.first_bucket_mb), 0, 65'536, kAbove}},
       {"comm.overlap", "communicate while backward still runs", Flag{AT(comm.overlap)}},
       {"comm.timeout_s", "seconds a rank waits for its peers before it reports who is missing",
-       Real{AT(comm.timeout_s), 0, 604'800, kAbove}},
+       Real{AT(comm.timeout_s), 0.1, 604'800}},
 
       {"log.every", "steps between progress lines", Whole{AT(log.every), 1, kMany}},
       {"log.eval_every", "steps between evaluations; 0: at the end only",
@@ -457,6 +457,27 @@ TrainConfig preset(const std::string& name) {
                              near.empty() ? "" : base::str("Did you mean \"", near, "\"? "),
                              "Presets: ", base::joined(preset_names()), "."));
 }
+
+int64_t parameter_count(const TrainConfig& config) {
+  const auto& m = config.model;
+  constexpr int64_t kBytes = 256;
+  constexpr int64_t kWindow = 8;  // tokens the mlp family looks back
+  const int64_t vocab = m.vocab > 0 ? m.vocab : kBytes;
+  const int64_t inner = m.ffn > 0 ? m.ffn : 4 * m.width;
+  const int64_t bias = m.bias ? 1 : 0;
+  if (m.family == "mlp") {
+    const int64_t first = inner * (kWindow * m.width + bias);
+    const int64_t further = (m.layers - 1) * inner * (inner + bias);
+    return vocab * m.width + first + further + vocab * inner;
+  }
+  const int64_t norm = m.width * (1 + bias);
+  const int64_t attention = 4 * m.width * (m.width + bias);
+  const int64_t feed_forward = inner * (m.width + bias) + m.width * (inner + bias);
+  const int64_t embeddings = (vocab + m.context) * m.width + (m.tied ? 0 : vocab * m.width);
+  return embeddings + m.layers * (2 * norm + attention + feed_forward) + norm;
+}
+
+int64_t state_bytes_per_rank(const TrainConfig& config) { return 16 * parameter_count(config); }
 
 void check(const TrainConfig& config, int ranks) {
   if (ranks < 1) throw UsageError(base::str("-n ", ranks, ": a job has at least 1 rank"));

@@ -102,6 +102,13 @@ TrainConfig from_json(const nlohmann::json& json);
 TrainConfig preset(const std::string& name);
 std::vector<std::string> preset_names();
 
+/// Parameters of the model, a tied head counted once. `vocab` "auto" counts the 256 bytes.
+int64_t parameter_count(const TrainConfig& config);
+
+/// The least that a rank holds all the time, in bytes: fp32 masters, gradients and AdamW's two
+/// moments, 16 bytes a parameter.
+int64_t state_bytes_per_rank(const TrainConfig& config);
+
 /// Rules between keys, for a world of `ranks`: heads divide width, micro_batch divides
 /// global_batch, grains fit, no more data ranks than leaves, parallel.data is -1 or `ranks`...
 /// Throws UsageError: rule, numbers, nearest setting that fits.

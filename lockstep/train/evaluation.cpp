@@ -13,9 +13,12 @@ namespace {
 
 double leaf_loss(models::LanguageModel& model, const input::TokenFile& data,
                  const EvaluationOptions& options, const RankContext& context, int leaf) {
-  std::vector<int64_t> tokens(static_cast<size_t>(options.micro_batch * (options.context + 1)));
-  for (int64_t row = 0; row < options.micro_batch; ++row) {
-    const int64_t window = leaf * options.micro_batch + row;
+  // The last leaf may be short; it is so on every layout.
+  const int64_t first = leaf * options.micro_batch;
+  const int64_t rows = std::min(options.micro_batch, options.windows - first);
+  std::vector<int64_t> tokens(static_cast<size_t>(rows * (options.context + 1)));
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t window = first + row;
     data.read(input::evaluation_token(data.size(), options.context, options.windows, window),
               options.context + 1, tokens.data() + row * (options.context + 1));
   }
@@ -28,14 +31,18 @@ double leaf_loss(models::LanguageModel& model, const input::TokenFile& data,
 
 }  // namespace
 
-double evaluate(models::LanguageModel& model, const input::TokenFile& data,
-                const EvaluationOptions& options, const RankContext& context) {
+EvaluationResult evaluate(models::LanguageModel& model, const input::TokenFile& data,
+                          const EvaluationOptions& wanted, const RankContext& context) {
+  EvaluationOptions options = wanted;
+  options.windows = std::min(
+      options.windows, input::Sampler{.tokens = data.size(), .context = options.context}.windows());
   const at::NoGradGuard no_grad;
   RankContext evaluating = context;
   evaluating.training = false;
 
   ProcessGroup& world = *context.world;
-  const int leaves = static_cast<int>(options.windows / options.micro_batch);
+  const int leaves =
+      static_cast<int>((options.windows + options.micro_batch - 1) / options.micro_batch);
   // More ranks than leaves: the last ranks have none, and take part in the sum only.
   const int working = std::min(world.size(), leaves);
   plan::LeafRange mine{leaves, leaves};
@@ -54,7 +61,8 @@ double evaluate(models::LanguageModel& model, const input::TokenFile& data,
   }
   at::Tensor total = at::zeros({1}, at::kDouble);
   world.all_reduce(std::move(terms), leaves, total).wait();
-  return total.item<double>() / static_cast<double>(options.windows * options.context);
+  const int64_t tokens = options.windows * options.context;
+  return {.loss = total.item<double>() / static_cast<double>(tokens), .tokens = tokens};
 }
 
 }  // namespace lockstep

@@ -9,14 +9,19 @@
 namespace lockstep {
 
 struct EvaluationOptions {
-  int64_t windows = 0;      // of `context` tokens; a multiple of micro_batch
+  int64_t windows = 0;      // of `context` tokens
   int64_t micro_batch = 0;  // windows in one forward call: each is a leaf
   int64_t context = 0;
 };
 
-/// Mean loss in nats per token. Leaves are summed in fp64 through the sum tree over
-/// `context.world`: the same bits on any number of ranks.
-double evaluate(models::LanguageModel& model, const input::TokenFile& data,
-                const EvaluationOptions& options, const RankContext& context);
+struct EvaluationResult {
+  double loss = 0;     // mean, in nats per token
+  int64_t tokens = 0;  // that it was taken over
+};
+
+/// At most one pass over the data: fewer windows than asked for if the file has fewer. Leaves are
+/// summed in fp64 through the sum tree over `context.world`: the same bits on any number of ranks.
+EvaluationResult evaluate(models::LanguageModel& model, const input::TokenFile& data,
+                          const EvaluationOptions& options, const RankContext& context);
 
 }  // namespace lockstep

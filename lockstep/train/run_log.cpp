@@ -35,17 +35,17 @@ void RunLog::step(const StepReport& report) {
                             {"seconds", report.seconds},
                             {"tokens", report.tokens}}
                  .dump());
-  if (events_) {
-    events_->add_scalar("train/loss", report.step, report.loss);
-    events_->add_scalar("train/grad_norm", report.step, report.grad_norm);
-    events_->add_scalar("train/learning_rate", report.step, report.lr);
-    events_->add_scalar("speed/tokens_per_second", report.step, report.tokens_per_second);
-    events_->add_scalar("speed/mfu", report.step, report.mfu);
-    events_->add_scalar("memory/bytes", report.step, static_cast<double>(report.memory_bytes));
-  }
+  with_events([&](files::EventFile& events) {
+    events.add_scalar("train/loss", report.step, report.loss);
+    events.add_scalar("train/grad_norm", report.step, report.grad_norm);
+    events.add_scalar("train/learning_rate", report.step, report.lr);
+    events.add_scalar("speed/tokens_per_second", report.step, report.tokens_per_second);
+    events.add_scalar("speed/mfu", report.step, report.mfu);
+    events.add_scalar("memory/bytes", report.step, static_cast<double>(report.memory_bytes));
+  });
   const bool due = options_.every > 0 && report.step % options_.every == 0;
   if (terminal_ || due || report.step == options_.steps) progress(report);
-  if (due && events_) events_->flush();
+  if (due) with_events([](files::EventFile& events) { events.flush(); });
 }
 
 void RunLog::progress(const StepReport& report) {
@@ -72,14 +72,24 @@ void RunLog::progress(const StepReport& report) {
 
 void RunLog::evaluation(int64_t step, double val_loss) {
   write_line(nlohmann::json{{"step", step}, {"val_loss", val_loss}}.dump());
-  if (events_) {
-    events_->add_scalar("validation/loss", step, val_loss);
-    events_->flush();
-  }
+  with_events([&](files::EventFile& events) {
+    events.add_scalar("validation/loss", step, val_loss);
+    events.flush();
+  });
   std::array<char, 96> line{};
   std::snprintf(line.data(), line.size(), "step %lld/%lld | validation loss %.4f",
                 static_cast<long long>(step), static_cast<long long>(options_.steps), val_loss);
   say(line.data());
+}
+
+void RunLog::with_events(const std::function<void(files::EventFile&)>& write) {
+  if (!events_) return;
+  try {
+    write(*events_);
+  } catch (const StateError& error) {
+    events_.reset();
+    say(base::str("warning: no more TensorBoard events: ", error.what()));
+  }
 }
 
 void RunLog::say(const std::string& line) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -47,6 +48,9 @@ class RunLog {
 
  private:
   void write_line(const std::string& json);
+  /// Event files are a view of metrics.jsonl: where they cannot be written, the run says so and
+  /// goes on without them.
+  void with_events(const std::function<void(files::EventFile&)>& write);
   void progress(const StepReport& report);
 
   RunLogOptions options_;

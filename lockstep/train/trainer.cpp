@@ -151,21 +151,15 @@ TrainResult Trainer::train_to_the_end() {
     const bool last = done == config_.run.steps;
     result.stopped = stop_agreed() && !last;
     const bool due = config_.log.eval_every > 0 && done % config_.log.eval_every == 0;
-    if (last || due) evaluate_at(done);
+    if (due && !last && !result.stopped) evaluate_at(done);
   }
-  if (config_.run.steps == 0) evaluate_at(0);
+  // First what cannot be made again, then what can.
+  save(done);
+  if (!result.stopped) evaluate_at(done);
 
-  endpoint_.set_status(done, "save");
   const std::string summary = summarize(done);
   if (context_.world->rank() == 0) {
     result.summary = summary;
-    save_model(
-        options_.run_folder + "/final.safetensors", *params_,
-        {.config = config_,
-         .vocab = config_.model.vocab > 0 ? config_.model.vocab : files::ByteTokenizer::kVocabSize,
-         .identity = identity_.text(),
-         .param_digest = params_->digest().text(),
-         .step = done});
     const std::string path = options_.run_folder + "/summary.json";
     std::ofstream out(path);
     out << summary << '\n' << std::flush;
@@ -176,6 +170,18 @@ TrainResult Trainer::train_to_the_end() {
   }
   context_.world->barrier();
   return result;
+}
+
+void Trainer::save(int64_t steps_done) {
+  endpoint_.set_status(steps_done, "save");
+  if (context_.world->rank() != 0) return;
+  save_model(
+      options_.run_folder + "/final.safetensors", *params_,
+      {.config = config_,
+       .vocab = config_.model.vocab > 0 ? config_.model.vocab : files::ByteTokenizer::kVocabSize,
+       .identity = identity_.text(),
+       .param_digest = params_->digest().text(),
+       .step = steps_done});
 }
 
 void Trainer::train_step(int64_t step) {
@@ -243,7 +249,8 @@ void Trainer::evaluate_at(int64_t done) {
                        {.windows = config_.data.eval_batches * config_.data.global_batch,
                         .micro_batch = config_.data.micro_batch,
                         .context = config_.model.context},
-                       context_);
+                       context_)
+                  .loss;
   if (log_) log_->evaluation(done, val_loss_);
 }
 
@@ -261,7 +268,8 @@ void Trainer::require_finite(int64_t step, const StepResult& result) const {
       "[rank ", context_.world->rank(), " of ", context_.world->size(), "] step ", step + 1,
       ": loss ",
       result.loss_sum / static_cast<double>(config_.data.global_batch * config_.model.context),
-      ", gradient norm ", result.grad_norm, ": ", culprit,
+      // The sign of a NaN says nothing.
+      ", gradient norm ", std::abs(result.grad_norm), ": ", culprit,
       ".\n  A lower --set optim.lr or a longer --set "
       "optim.warmup_steps often helps."));
 }

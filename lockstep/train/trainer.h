@@ -58,6 +58,7 @@ class Trainer {
   void evaluate_at(int64_t done);
   void require_finite(int64_t step, const StepResult& result) const;
   bool stop_agreed();
+  void save(int64_t steps_done);
   std::string summarize(int64_t steps_done);
   StepReport report_of(int64_t step, const StepResult& result, double seconds, double lr);
 

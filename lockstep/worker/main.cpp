@@ -33,6 +33,13 @@ std::atomic<bool> stop_requested{false};
 
 void request_stop(int) { stop_requested.store(true); }
 
+/// A line on stdout. Throws EnvironmentError if it cannot be written: a result may not be lost in
+/// silence.
+void print(const std::string& line) {
+  std::cout << line << std::endl;
+  if (!std::cout) throw EnvironmentError("the result cannot be written to stdout.");
+}
+
 plan::TrainConfig read_config(const std::string& run_folder) {
   const std::string path = run_folder + "/config.json";
   std::ifstream in(path);
@@ -69,26 +76,26 @@ int evaluate_file(const Environment& environment, const std::string& file, std::
     RankContext context;
     context.world = std::make_shared<ProcessGroup>(endpoint.world());
     const int64_t windows = config.data.eval_batches * config.data.global_batch;
-    const double loss = evaluate(*loaded.model, *tokens,
-                                 {.windows = windows,
-                                  .micro_batch = config.data.micro_batch,
-                                  .context = config.model.context},
-                                 context);
+    const EvaluationResult evaluated = evaluate(*loaded.model, *tokens,
+                                                {.windows = windows,
+                                                 .micro_batch = config.data.micro_batch,
+                                                 .context = config.model.context},
+                                                context);
     if (endpoint.rank() != 0) return 0;
-    const nlohmann::json result = {{"val_loss", loss},
-                                   {"bits_per_token", loss / std::log(2.0)},
-                                   {"perplexity", std::exp(loss)},
-                                   {"tokens", windows * config.model.context},
-                                   {"data", tokens->path()},
-                                   {"step", loaded.info.step},
-                                   {"param_digest", loaded.info.param_digest}};
+    const double loss = evaluated.loss;
     if (as_json) {
-      std::cout << result.dump() << std::endl;
+      const nlohmann::json result = {{"val_loss", loss},
+                                     {"bits_per_token", loss / std::log(2.0)},
+                                     {"perplexity", std::exp(loss)},
+                                     {"tokens", evaluated.tokens},
+                                     {"data", tokens->path()},
+                                     {"step", loaded.info.step},
+                                     {"param_digest", loaded.info.param_digest}};
+      print(result.dump());
     } else {
-      std::cout << base::str("validation loss ", loss, " nats a token (", loss / std::log(2.0),
-                             " bits, perplexity ", std::exp(loss), ") over ",
-                             windows * config.model.context, " tokens of ", tokens->path())
-                << std::endl;
+      print(base::str("validation loss ", loss, " nats a token (", loss / std::log(2.0),
+                      " bits, perplexity ", std::exp(loss), ") over ", evaluated.tokens,
+                      " tokens of ", tokens->path()));
     }
     return 0;
   });
@@ -102,7 +109,7 @@ int generate_text(const Environment& environment, const std::string& file,
     const std::string start = prompt.empty() ? "\n" : prompt;
     const std::vector<int64_t> made =
         generate(*loaded.model, files::ByteTokenizer::encode(start), options);
-    std::cout << prompt << files::ByteTokenizer::decode(made) << std::endl;
+    print(prompt + files::ByteTokenizer::decode(made));
     return 0;
   });
 }
@@ -151,6 +158,9 @@ int run(int argc, char** argv) {
 }  // namespace lockstep::worker
 
 int main(int argc, char** argv) {
+  // A broken pipe or a full file is an error that a write reports, not a reason to vanish.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   lockstep::memory::install_counting_allocator();
   lockstep::torch_inside::install_gemm_counter();
   // One compute thread a rank: another count has other bits in some of LibTorch's kernels.

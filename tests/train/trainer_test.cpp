@@ -168,6 +168,32 @@ TEST_F(TrainerTest, SavedModelLoadsWithTheSameDigestAndLoss) {
   EXPECT_EQ(loaded.info.config.model.width, run.config.model.width);
 }
 
+TEST_F(TrainerTest, ParametersAreAsManyAsTheConfigSays) {
+  for (const bool variant : {true, false}) {
+    for (const char* family : {"gpt2", "mlp"}) {
+      TinyRun run;
+      run.config.model.family = family;
+      run.config.model.tied = variant && run.config.model.family == "gpt2";
+      run.config.model.bias = variant;
+      run.config.model.ffn = variant ? 0 : 31;
+      run.run_on(1, [&](Trainer& trainer, int) {
+        EXPECT_EQ(plan::parameter_count(run.config), trainer.params().table().numel()) << family;
+      });
+    }
+  }
+}
+
+/// 300 tokens hold 27 windows of 11: an evaluation of 800 would count each many times.
+TEST_F(TrainerTest, EvaluationIsAtMostOnePass) {
+  TinyRun run;
+  run.config.run.steps = 1;
+  run.config.data.eval_batches = 100;
+  const double much = run.run(3)["val_loss"].get<double>();
+  EXPECT_EQ(run.run(1)["val_loss"].get<double>(), much);
+  run.config.data.eval_batches = 4;  // 32 windows: capped at the same 27
+  EXPECT_EQ(run.run(2)["val_loss"].get<double>(), much);
+}
+
 TEST_F(TrainerTest, ZeroStepsEvaluateAndSave) {
   TinyRun run;
   run.config.run.steps = 0;
