@@ -58,6 +58,11 @@ std::string log_text(const Failure& failure) {
   return failure.log.empty() ? "" : "Its log: " + failure.log;
 }
 
+std::string operations_text(const Failure& failure) {
+  return failure.operations.empty() ? ""
+                                    : "The last operations of every rank: " + failure.operations;
+}
+
 /// Adds `text` as a line of the block, unless there is nothing to say.
 void add_line(std::string& block, std::string text) {
   while (text.ends_with(' ')) text.pop_back();
@@ -102,6 +107,7 @@ std::string death_block(const Failure& failure) {
   }
   add_line(block, others_text(failure) + log_text(failure));
   if (!failure.log.empty()) block += tail_of(failure.log);
+  add_line(block, operations_text(failure));
   return block;
 }
 
@@ -110,6 +116,7 @@ std::string error_block(const Failure& failure) {
   while (block.ends_with('\n')) block.pop_back();
   if (!block.starts_with("[")) block = who(failure) + " " + block;
   add_line(block, log_text(failure));
+  add_line(block, operations_text(failure));
   return block;
 }
 

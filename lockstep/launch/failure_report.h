@@ -35,8 +35,9 @@ struct Failure {
   int ranks = 1;
   Ending ending;
   net::RankStatus status;
-  double seconds = 0;  // since the job started
-  std::string log;     // empty: none
+  double seconds = 0;           // since the job started
+  std::string log;              // empty: none
+  std::string operations = {};  // the file of every rank's last operations; empty: none
 };
 
 /// The block of a rank that said nothing itself, and of one that did.

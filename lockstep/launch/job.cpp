@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <optional>
 
@@ -67,7 +68,25 @@ int open_log(const std::string& path) {
   return fd;
 }
 
-std::string name_of(int signal) { return signal == SIGINT ? "Ctrl-C (SIGINT)" : "SIGTERM"; }
+std::string name_of(int signal) {
+  if (signal == SIGINT) return "Ctrl-C (SIGINT)";
+  return signal == SIGHUP ? "SIGHUP" : "SIGTERM";
+}
+
+/// What every rank was doing, for the reader who compares them. Returns the file; empty if it
+/// cannot be written: the failure that is being reported matters more.
+std::string write_last_operations(const net::Region& region, const std::string& folder) {
+  const std::string path = folder + "/last_operations.txt";
+  std::ofstream file(path, std::ios::binary);
+  for (int rank = 0; rank < region.ranks(); ++rank) {
+    file << "rank " << rank << ":\n";
+    const std::vector<std::string> operations = region.recent_operations(rank);
+    for (const std::string& operation : operations) file << "  " << operation << "\n";
+    if (operations.empty()) file << "  none\n";
+  }
+  file.close();
+  return file ? path : "";
+}
 
 /// One job from start to end. A step of `run` is: take what signals say, collect ranks that ended,
 /// go on with whatever ends the rest.
@@ -158,9 +177,13 @@ class Job {
 
   void take(int signal) {
     if (signal == SIGCHLD) return;
+    asked_by_ = signal;
     if (signal == SIGHUP) signal = SIGTERM;  // the terminal is gone: save and stop
     if (stop_signal_ == 0) {
       stop_signal_ = signal;
+      if (!options_.stop_notice.empty()) {
+        std::fprintf(stderr, "%s\n", options_.stop_notice.c_str());
+      }
       kill_all(signal);
       if (!ending_) {
         deadline_ = Clock::now() + milliseconds(std::llround(options_.timeout_s * 1000));
@@ -224,6 +247,7 @@ class Job {
     if (ending_) return;
     ending_ = true;
     region_->abort(abort_text(index, *processes_[index].ending, status_of(index)));
+    kill_all(SIGCONT);  // a rank that somebody stopped reads no message
     deadline_ = Clock::now() + kTimeToQuote;
   }
 
@@ -243,7 +267,7 @@ class Job {
 
   JobResult result() const {
     if (failed_) return failure();
-    if (kill_now_) return aborted("was stopped at once; nothing was saved after the last step");
+    if (kill_now_) return aborted("was stopped at once; what it had not saved is lost");
     bool saved = false;
     for (const Process& process : processes_) {
       if (process.ending->signal != 0) {
@@ -255,7 +279,7 @@ class Job {
   }
 
   JobResult aborted(const std::string& how) const {
-    return {128 + stop_signal_, base::str(name_of(stop_signal_), ": the job ", how, ".")};
+    return {128 + asked_by_, base::str(name_of(asked_by_), ": the job ", how, ".")};
   }
 
   JobResult failure() const {
@@ -268,9 +292,14 @@ class Job {
     // A crash is the whole process's, an error that was reported is of the rank that did.
     failure.rank = one_process() && failure.status.error.empty() ? -1 : rank;
     failure.ending = *processes_[index].ending;
-    if (!options_.log_folder.empty()) failure.log = log_path(options_.log_folder, index);
-    return {exit_code_of(failure),
-            failure.status.error.empty() ? death_block(failure) : error_block(failure)};
+    const int code = exit_code_of(failure);
+    if (!options_.log_folder.empty()) {
+      failure.log = log_path(options_.log_folder, index);
+      const std::string operations = write_last_operations(*region_, options_.log_folder);
+      // Other failures are one rank's own: what its peers did explains nothing.
+      if (code == kRankDied || code == kTimeoutOrMismatch) failure.operations = operations;
+    }
+    return {code, failure.status.error.empty() ? death_block(failure) : error_block(failure)};
   }
 
   /// The rank whose failure the others followed.
@@ -308,7 +337,8 @@ class Job {
   bool ending_ = false;                        // the others have been told to leave
   bool term_sent_ = false;
   bool kill_now_ = false;
-  int stop_signal_ = 0;  // 0: nobody asked
+  int stop_signal_ = 0;  // passed on to the ranks; 0: nobody asked
+  int asked_by_ = 0;     // the signal that came
 };
 
 }  // namespace

@@ -27,6 +27,8 @@ struct JobOptions {
   /// Ranks' stderr goes to rank_0000.log... here; empty: it is inherited. stdout of rank 0 is
   /// always inherited, that of the others goes where their stderr goes.
   std::string log_folder = {};
+  /// Said on stderr when the first request to stop is passed on; empty: nothing.
+  std::string stop_notice = {};
 };
 
 struct JobResult {
@@ -35,9 +37,10 @@ struct JobResult {
 };
 
 /// Blocks until every rank is gone; what goes wrong is in the result, nothing is thrown. After the
-/// first failure the others are told (the region's abort), get SIGTERM after 1 s and SIGKILL after
-/// 3 s more. SIGINT and SIGTERM of this process: the first is passed on (ranks finish their step,
-/// save, and exit 75), the second kills.
+/// first failure the others are told (the region's abort; a stopped process is woken for it), get
+/// SIGTERM after 1 s and SIGKILL after 3 s more. A log folder gets last_operations.txt then. SIGINT
+/// and SIGTERM of this process: the first is passed on (ranks finish their step, save, and exit
+/// 75), the second kills.
 ///
 /// A rank that fails says so with Endpoint::fail and exits with a non-zero code; 75 is no failure.
 /// Exit code: the first cause's (4 for a rank that died); 75 if ranks stopped on request; 128 + the

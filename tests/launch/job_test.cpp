@@ -158,6 +158,36 @@ int one_deserts(const Arguments& args) {
   return 0;
 }
 
+/// args: rank. That rank is stopped; once it is, the next one gives up waiting for it.
+int one_is_stopped(const Arguments& args) {
+  const auto endpoint = join();
+  const int victim = std::stoi(args[0]);
+  wait_for_everybody(endpoint->region());
+  if (my_rank() == victim) raise(SIGSTOP);
+  if (my_rank() != (victim + 1) % endpoint->size()) return wait_for_abort(*endpoint);
+  const std::string stat = base::str("/proc/", endpoint->region().status(victim).pid, "/stat");
+  for (char state = ' '; state != 'T';) {
+    std::string text;
+    std::getline(std::ifstream(stat), text);
+    state = text.at(text.rfind(')') + 2);
+  }
+  endpoint->fail("no word from rank " + args[0], 5);
+  return 5;
+}
+
+/// args: rank. That rank is struck after a barrier that all have passed.
+int one_is_struck_after_a_barrier(const Arguments& args) {
+  const auto endpoint = join();
+  endpoint->world()->barrier();
+  endpoint->set_status(0, "forward");
+  if (my_rank() != std::stoi(args[0])) return wait_for_abort(*endpoint);
+  for (int rank = 0; rank < endpoint->size(); ++rank) {
+    while (endpoint->region().status(rank).step < 0) std::this_thread::yield();
+  }
+  raise(SIGKILL);
+  return 0;
+}
+
 int one_fails_others_are_deaf(const Arguments& args) {
   std::signal(SIGTERM, SIG_IGN);
   const auto endpoint = join();
@@ -226,6 +256,8 @@ const std::map<std::string, int (*)(const Arguments&)>& parts() {
       {"others_crash", others_crash},
       {"one_dies_unseen", one_dies_unseen},
       {"one_deserts", one_deserts},
+      {"one_is_stopped", one_is_stopped},
+      {"one_is_struck_after_a_barrier", one_is_struck_after_a_barrier},
       {"one_fails_others_are_deaf", one_fails_others_are_deaf},
       {"leave_on_request", leave_on_request},
       {"ignore_requests", ignore_requests},
@@ -463,6 +495,32 @@ TEST(Job, PeersAreToldOfADeath) {
   EXPECT_EQ(result.exit_code, 4);
 }
 
+TEST(Job, AStoppedRankIsWokenToLeave) {
+  JobResult result;
+  EXPECT_LT(seconds_of([&] { result = play("one_is_stopped", {"1"}, 3); }), 0.9);
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_EQ(result.error, "[rank 2 of 3] no word from rank 1");
+}
+
+TEST(Job, KeepsTheLastOperationsOfEveryRank) {
+  Folder folder;
+  JobOptions options = job_of("one_is_struck_after_a_barrier", {"1"}, 3);
+  options.log_folder = folder.path();
+  const JobResult result = run_job(options);
+  EXPECT_EQ(result.exit_code, 4);
+  expect_contains(result.error, "\n  The last operations of every rank: " + folder.path() +
+                                    "/last_operations.txt");
+  const std::string operations = folder.text_of("last_operations.txt");
+  for (const int rank : {0, 1, 2}) {
+    expect_contains(operations, base::str("rank ", rank, ":\n  barrier on \"world\" #"));
+  }
+  // An error of the rank's own: the file is there, and not in the way.
+  options = job_of("one_fails", {"1", "1"}, 2);
+  options.log_folder = folder.path();
+  EXPECT_EQ(run_job(options).error.find("last_operations"), std::string::npos);
+  EXPECT_EQ(folder.text_of("last_operations.txt"), "rank 0:\n  none\nrank 1:\n  none\n");
+}
+
 TEST(Job, TheFirstErrorIsReportedAndNotItsEchoes) {
   for (const int speaker : {0, 1, 2}) {
     const JobResult result = play("one_fails", {std::to_string(speaker), "1"}, 3);
@@ -509,12 +567,23 @@ TEST(Job, ARequestToStopIsPassedOnOnce) {
   EXPECT_EQ(play("leave_on_request", {"0"}, 3).exit_code, 0);
 }
 
+TEST(Job, SaysThatARequestWasHeard) {
+  JobOptions options = job_of("leave_on_request", {"75"}, 2);
+  options.stop_notice = "stopping";
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run_job(options).exit_code, 75);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "stopping\n");
+}
+
 TEST(Job, ASecondRequestKills) {
   JobResult result;
   EXPECT_LT(seconds_of([&] { result = play("ignore_requests", {std::to_string(SIGINT)}, 3); }), 2);
   EXPECT_EQ(result.exit_code, 130);
   expect_contains(result.error, "Ctrl-C (SIGINT)");
   EXPECT_EQ(play("ignore_requests", {std::to_string(SIGTERM)}, 3).exit_code, 143);
+  const JobResult hung_up = play("ignore_requests", {std::to_string(SIGHUP)}, 2);
+  EXPECT_EQ(hung_up.exit_code, 129);
+  EXPECT_EQ(hung_up.error, "SIGHUP: the job was stopped at once; what it had not saved is lost.");
 }
 
 TEST(Job, ARequestThatNobodyFollowsIsBoundedByTheTimeout) {
