@@ -37,7 +37,26 @@ int prepare_austen(const std::string& out, const std::string& from) {
   return 0;
 }
 
-int prepare_text(const std::string& out, const std::string& from) {
+/// Refuses to write over data that are not this source's. Nobody keeps a copy of the old ones.
+void refuse_other_data(const std::string& out, const std::string& source) {
+  std::error_code error;
+  const auto refuse = [&out](const std::string& what) {
+    throw UsageError(base::str(out, " holds ", what,
+                               ".\n  Another folder: --out FOLDER. To write over it: --force"));
+  };
+  if (const auto meta = files::read_token_meta(out + "/train.bin")) {
+    if (meta->source != source) refuse(base::str("data of another source, ", meta->source));
+    return;
+  }
+  for (const char* name : {"train.bin", "val.bin"}) {
+    if (std::filesystem::exists(out + "/" + name, error)) {
+      refuse(base::str("a ", name, " without meta.json"));
+    }
+  }
+}
+
+int prepare_text(const std::string& out, const std::string& from, bool force) {
+  if (!force) refuse_other_data(out, from);
   try {
     const files::MappedFile text(from);
     files::write_byte_tokens(out, text.text(), from);
@@ -111,6 +130,8 @@ int data_command(const std::vector<std::string>& args) {
   auto* text = prepare->add_subcommand("text", "A text of yours; a token is a byte.");
   text->add_option("--from", text_from, "The text, in any encoding")->required();
   text->add_option("--out", text_out, "The folder to make")->required();
+  bool force = false;
+  text->add_flag("--force", force, "Write over data of another source");
 
   std::string path;
   int64_t context = 128;
@@ -122,7 +143,7 @@ int data_command(const std::vector<std::string>& args) {
 
   if (!parse_arguments(app, args)) return 0;
   if (austen->parsed()) return prepare_austen(austen_out, austen_from);
-  if (text->parsed()) return prepare_text(text_out, text_from);
+  if (text->parsed()) return prepare_text(text_out, text_from, force);
   return inspect(path, context);
 }
 

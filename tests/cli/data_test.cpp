@@ -53,6 +53,31 @@ TEST_F(DataCommand, PreparesATextAndShowsIt) {
   EXPECT_NE(seen.find("one\\x09two \xc3\xbc\\nxxx"), std::string::npos) << seen;
 }
 
+TEST_F(DataCommand, DataOfAnotherSourceAreNotWrittenOver) {
+  put("a.txt", std::string(100, 'a'));
+  put("b.txt", std::string(200, 'b'));
+  const std::string out = folder_.file("made");
+  const std::string a = folder_.file("a.txt");
+  const std::string b = folder_.file("b.txt");
+  const auto prepare = [&](const std::string& from) {
+    output_of({"prepare", "text", "--from", from, "--out", out});
+    return exit_code_;
+  };
+  EXPECT_EQ(prepare(a), 0);
+  put("a.txt", std::string(300, 'a'));
+  EXPECT_EQ(prepare(a), 0) << "the same source, grown";
+  EXPECT_EQ(std::filesystem::file_size(out + "/train.bin"), 540u);
+  EXPECT_EQ(prepare(b), 2);
+  EXPECT_TRUE(message_.starts_with(out + " holds data of another source, " + a)) << message_;
+  std::filesystem::remove(out + "/meta.json");
+  EXPECT_EQ(prepare(a), 2);
+  EXPECT_TRUE(message_.starts_with(out + " holds a train.bin without meta.json")) << message_;
+  EXPECT_EQ(std::filesystem::file_size(out + "/train.bin"), 540u);
+  output_of({"prepare", "text", "--from", b, "--out", out, "--force"});
+  EXPECT_EQ(exit_code_, 0);
+  EXPECT_EQ(std::filesystem::file_size(out + "/train.bin"), 360u);
+}
+
 TEST_F(DataCommand, InspectNeedsNoMeta) {
   put("t.bin", std::string("\x00\x01\x05\x00\x07\x00", 6));
   const std::string seen = output_of({"inspect", folder_.file("t.bin")});
