@@ -1,7 +1,9 @@
 #include "lockstep/cli/arguments.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <system_error>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -32,7 +34,40 @@ std::vector<std::string> flags_of(const CLI::App& app) {
                            : base::str("there is no flag ", flag, "; did you mean ", near, "?"));
 }
 
+/// Where the words stopped being understood: the innermost command that was named.
+const CLI::App& innermost(const CLI::App& app) {
+  const CLI::App* inner = &app;
+  while (!inner->get_subcommands().empty()) inner = inner->get_subcommands().front();
+  return *inner;
+}
+
+/// A word that stands where one of the innermost command's own commands should; or nothing.
+void refuse_unknown_command(const CLI::App& app) {
+  const CLI::App& inner = innermost(app);
+  const auto extras = app.remaining(/*recurse=*/true);
+  if (extras.empty() || extras.front().starts_with('-')) return;
+  std::vector<std::string> names;
+  for (const CLI::App* choice : inner.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(choice->get_name());
+  }
+  if (names.empty()) return;
+  refuse(app, base::str("there is no ", &inner == &app ? "" : inner.get_name() + " ",
+                        extras.front(), "; there is ", base::joined(names, " and "), "."));
+}
+
 }  // namespace
+
+CLI::Option* add_ranks(CLI::App& app, int& ranks, const std::string& description) {
+  return app.add_option("-n,--ranks", ranks, description)
+      ->check([&app](const std::string& text) -> std::string {
+        int number = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+        if (error != std::errc() || end != text.data() + text.size()) {
+          refuse(app, base::str("-n ", text, ": wants a whole number of ranks, 1 or more."));
+        }
+        return "";
+      });
+}
 
 bool parse_arguments(CLI::App& app, const std::vector<std::string>& args) {
   std::vector<std::string> reversed(args.rbegin(), args.rend());  // as CLI11 wants them
@@ -42,7 +77,10 @@ bool parse_arguments(CLI::App& app, const std::vector<std::string>& args) {
     std::fputs(app.help().c_str(), stdout);
     return false;
   } catch (const CLI::ExtrasError&) {
-    refuse_extra(app, app.remaining());
+    refuse_extra(app, app.remaining(/*recurse=*/true));
+  } catch (const CLI::RequiredError& error) {
+    refuse_unknown_command(app);
+    refuse(app, error.what());
   } catch (const CLI::ParseError& error) {
     refuse(app, error.what());
   }

@@ -11,4 +11,7 @@ namespace lockstep::cli {
 /// Throws UsageError: unknown flag (with the nearest), missing or malformed value.
 [[nodiscard]] bool parse_arguments(CLI::App& app, const std::vector<std::string>& args);
 
+/// The flag -n of all commands: anything but a whole number is refused in words of its own.
+CLI::Option* add_ranks(CLI::App& app, int& ranks, const std::string& description);
+
 }  // namespace lockstep::cli

@@ -54,7 +54,7 @@ bool parse_bench(const std::vector<std::string>& args, BenchOptions& options) {
   app.add_option("operation", operation, base::joined(names, " or "))
       ->required()
       ->check(CLI::IsMember(names));
-  app.add_option("-n,--ranks", options.ranks, "ranks")->check(CLI::Range(1, 512));
+  add_ranks(app, options.ranks, "ranks")->check(CLI::Range(1, 512));
   app.add_option("-b,--minbytes", min_bytes, "smallest size (8)");
   app.add_option("-e,--maxbytes", max_bytes, "largest size (256M)");
   app.add_option("-f,--stepfactor", options.factor, "from one size to the next (2)")

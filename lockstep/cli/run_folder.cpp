@@ -7,6 +7,7 @@
 #include <random>
 #include <sstream>
 #include <system_error>
+#include <vector>
 
 #include <sys/stat.h>
 
@@ -77,6 +78,17 @@ std::string weights_of(const std::string& run_or_file) {
                              fs::is_directory(in_runs, error)
                                  ? base::str("\n  Did you mean ", in_runs, "?")
                                  : std::string()));
+}
+
+void remove_unfinished_files(const std::string& folder) {
+  std::error_code error;
+  std::vector<fs::path> unfinished;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const bool is_one = entry->path().filename().string().find(".tmp-") != std::string::npos;
+    if (is_one) unfinished.push_back(entry->path());
+  }
+  for (const fs::path& file : unfinished) fs::remove(file, error);
 }
 
 std::string read_file(const std::string& path) {

@@ -16,6 +16,9 @@ std::string create_run_folder(const ResolvedConfig& resolved);
 std::string weights_of(const std::string& run_or_file);
 
 /// The whole file. Throws StateError.
+/// Removes the beginnings of files whose writers were killed.
+void remove_unfinished_files(const std::string& folder);
+
 std::string read_file(const std::string& path);
 
 }  // namespace lockstep::cli

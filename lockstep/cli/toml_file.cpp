@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -24,7 +25,11 @@ nlohmann::json value_of(const toml::node& node, const std::string& place, const 
 }
 
 toml::table parse(const std::string& path) {
-  if (!std::filesystem::is_regular_file(path)) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    if (std::filesystem::exists(path, error)) {
+      throw UsageError(base::str(path, " is no regular file; settings are a TOML file."));
+    }
     std::string help;
     for (const std::string& name : plan::preset_names()) {
       if (path == name) help = base::str("\n  A preset is asked for with --preset ", name, ".");

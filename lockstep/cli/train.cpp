@@ -28,7 +28,7 @@ bool parse(const std::vector<std::string>& args, TrainArguments& parsed) {
   app.add_option("CONFIG", parsed.sources.file, "settings, a TOML file");
   app.add_option("--preset", parsed.sources.preset,
                  "settings to start from: " + base::joined(plan::preset_names(), " or "));
-  app.add_option("-n,--ranks", parsed.ranks, "ranks (default 1)");
+  add_ranks(app, parsed.ranks, "ranks (default 1)");
   app.add_option("--set", parsed.sources.sets, "SECTION.KEY=VALUE, over all other settings")
       ->allow_extra_args(false)
       ->take_all();
@@ -80,7 +80,10 @@ int train_command(const std::vector<std::string>& args) {
                                    .ranks = parsed.ranks,
                                    .engine = config.comm.engine,
                                    .timeout_s = config.comm.timeout_s,
-                                   .log_folder = folder});
+                                   .log_folder = folder,
+                                   .stop_notice = "stopping after the step at hand; a second "
+                                                  "Ctrl-C stops at once"});
+  remove_unfinished_files(folder);
   if (code == 0 && parsed.json) {
     // Read back rather than passed on: what a program gets is what the run folder keeps.
     const std::string summary = read_file(folder + "/summary.json");

@@ -138,8 +138,13 @@ TEST_F(CommandTest, BadFlagsAreUsageErrors) {
   expect_refused({"train"}, 2, "--preset nano");
   expect_refused({"train", "--preset"}, 2, "lockstep train --help");
   expect_refused({"train", "a.toml", "b.toml"}, 2, "\"b.toml\" is one argument too many");
-  expect_refused({"train", "--preset", "nano", "-n", "two"}, 2, "two");
+  expect_refused({"train", "--preset", "nano", "-n", "two"}, 2,
+                 "-n two: wants a whole number of ranks, 1 or more");
+  expect_refused({"eval", "x", "--ranks", "1.5"}, 2, "-n 1.5: wants a whole number of ranks");
   expect_refused({"train", "--preset", "nano", "-n", "0"}, 2, "-n 0");
+  for (const char* place : {"/", "/dev/null"}) {
+    expect_refused({"train", place}, 2, base::str(place, " is no regular file"));
+  }
   expect_refused({"train", "--preset", "nano", "-n", "-3"}, 2, "-n -3");
   expect_refused({"train", "--preset", "nanoo"}, 2, "\"nano\"");
   expect_refused({"train", "--preset", "nano", "--set", "run.stps=1"}, 2, "\"run.steps\"");
@@ -194,6 +199,7 @@ TEST_F(CommandTest, AFailedRunSaysWhyAndWhere) {
   EXPECT_EQ(died.out, "");
   expect_contains(died.err, "[rank 2 of 3] died: killed by signal 9 (Killed)");
   expect_contains(died.err, base::str("Its log: ", *runs().begin(), "/rank_0002.log"));
+  EXPECT_FALSE(fs::exists(here_.file(*runs().begin() + "/final.safetensors.tmp-7-0")));
   EXPECT_EQ(lockstep({"train", "--preset", "nano", "--set", "run.name=stops", "--json"}).code, 75);
   EXPECT_EQ(lockstep({"train", "--preset", "nano", "--set", "run.name=mute", "--json"}).code, 6);
   EXPECT_EQ(lockstep({"train", "--preset", "nano", "--set", "run.name=mute"}).code, 0);
@@ -331,7 +337,10 @@ int play_training(const std::string& folder) {
   const int ranks = std::atoi(std::getenv("LOCKSTEP_WORLD_SIZE"));
   const auto config = plan::from_json(nlohmann::json::parse(read_text(folder + "/config.json")));
   std::fprintf(stderr, "rank %d of %d, %s s\n", rank, ranks, std::getenv("LOCKSTEP_TIMEOUT_S"));
-  if (config.run.name == "dies" && rank == ranks - 1) raise(SIGKILL);
+  if (config.run.name == "dies" && rank == ranks - 1) {
+    std::ofstream(folder + "/final.safetensors.tmp-7-0") << "half a";
+    raise(SIGKILL);
+  }
   if (config.run.name == "stops") return 75;
   if (config.run.name == "pipes") {
     raise(SIGPIPE);

@@ -125,6 +125,21 @@ TEST_F(DataCommand, MistakesAreExitCode2) {
   }
 }
 
+TEST_F(DataCommand, WordsThatAreNotUnderstoodAreNamed) {
+  output_of({"prepare", "foo"});
+  EXPECT_TRUE(
+      message_.starts_with("lockstep data: there is no prepare foo; there is austen and "
+                           "text.\n"))
+      << message_;
+  output_of({"prepar", "austen"});
+  EXPECT_TRUE(
+      message_.starts_with("lockstep data: there is no prepar; there is prepare and "
+                           "inspect.\n"))
+      << message_;
+  output_of({"inspect", "a", "b"});
+  EXPECT_TRUE(message_.starts_with("lockstep data: \"b\" is one argument too many.\n")) << message_;
+}
+
 TEST_F(DataCommand, HelpIsNoMistake) {
   EXPECT_NE(output_of({"--help"}).find("inspect"), std::string::npos);
   EXPECT_EQ(exit_code_, 0);
