@@ -99,7 +99,8 @@ TEST_F(ConfigSourcesTest, MistakesSayWhereTheyAre) {
   expect_contains(refusal_of_file("[run]\nzz = 1\n[data]\naa = 1\n"), "config.toml:2: ");
   expect_contains(refusal_of({.preset = "", .file = "nano", .sets = {}}), "--preset nano");
   expect_contains(refusal_of({.preset = "nono", .file = "", .sets = {}}), "\"nano\"");
-  expect_contains(refusal_of({.preset = "", .file = folder_.path(), .sets = {}}), "no file");
+  expect_contains(refusal_of({.preset = "", .file = folder_.path(), .sets = {}}),
+                  "no regular file");
   expect_contains(refusal_of({.preset = "nano", .file = "", .sets = {"optim.lr"}}),
                   "--set optim.lr: it wants SECTION.KEY=VALUE");
   expect_contains(refusal_of({.preset = "nano", .file = "", .sets = {"optim.lr=fast"}}),
