@@ -56,15 +56,20 @@ std::string kernel_fingerprint() {
 }
 
 std::string instruction_set() {
-  // LibTorch's own account of itself has a line "- CPU capability usage: AVX2".
-  const std::string config = at::show_config();
-  const std::string label = "CPU capability usage: ";
-  const size_t found = config.find(label);
-  if (found == std::string::npos) return "unknown";
-  std::string name;
-  for (size_t at = found + label.size(); at < config.size() && config[at] != '\n'; ++at) {
-    name += static_cast<char>(std::tolower(static_cast<unsigned char>(config[at])));
-  }
+  // Asked once a process: ranks that are threads would otherwise meet in LibTorch's first use of
+  // it.
+  static const std::string name = [] {
+    // LibTorch's own account of itself has a line "- CPU capability usage: AVX2".
+    const std::string config = at::show_config();
+    const std::string label = "CPU capability usage: ";
+    const size_t found = config.find(label);
+    if (found == std::string::npos) return std::string("unknown");
+    std::string word;
+    for (size_t at = found + label.size(); at < config.size() && config[at] != '\n'; ++at) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(config[at])));
+    }
+    return word;
+  }();
   return name;
 }
 
