@@ -29,21 +29,15 @@ void say_what_is_in(const std::string& folder) {
   }
 }
 
-int prepare_austen(const std::string& out, const std::string& from) {
-  const bool made = files::prepare_austen(out, from);
-  std::cerr << (made ? "Six novels by Jane Austen, a token a byte:\n"
-                     : "Already there, with the right sha256:\n");
-  say_what_is_in(out);
-  return 0;
+[[noreturn]] void refuse_folder(const std::string& out, const std::string& what) {
+  throw UsageError(base::str(out, " holds ", what,
+                             ".\n  Another folder: --out FOLDER. To write over it: --force"));
 }
 
 /// Refuses to write over data that are not this source's. Nobody keeps a copy of the old ones.
 void refuse_other_data(const std::string& out, const std::string& source) {
   std::error_code error;
-  const auto refuse = [&out](const std::string& what) {
-    throw UsageError(base::str(out, " holds ", what,
-                               ".\n  Another folder: --out FOLDER. To write over it: --force"));
-  };
+  const auto refuse = [&out](const std::string& what) { refuse_folder(out, what); };
   if (const auto meta = files::read_token_meta(out + "/train.bin")) {
     if (meta->source != source) refuse(base::str("data of another source, ", meta->source));
     return;
@@ -53,6 +47,19 @@ void refuse_other_data(const std::string& out, const std::string& source) {
       refuse(base::str("a ", name, " without meta.json"));
     }
   }
+}
+
+int prepare_austen(const std::string& out, const std::string& from, bool force) {
+  const auto meta = files::read_token_meta(out + "/train.bin");
+  // Files without meta.json are what an interrupted preparation leaves: it goes on from there.
+  if (!force && meta && meta->source.find("janeaustenr") == std::string::npos) {
+    refuse_folder(out, "data of another source, " + meta->source);
+  }
+  const bool made = files::prepare_austen(out, from);
+  std::cerr << (made ? "Six novels by Jane Austen, a token a byte:\n"
+                     : "Already there, with the right sha256:\n");
+  say_what_is_in(out);
+  return 0;
 }
 
 int prepare_text(const std::string& out, const std::string& from, bool force) {
@@ -131,7 +138,9 @@ int data_command(const std::vector<std::string>& args) {
   text->add_option("--from", text_from, "The text, in any encoding")->required();
   text->add_option("--out", text_out, "The folder to make")->required();
   bool force = false;
-  text->add_flag("--force", force, "Write over data of another source");
+  for (auto* command : {austen, text}) {
+    command->add_flag("--force", force, "Write over data of another source");
+  }
 
   std::string path;
   int64_t context = 128;
@@ -142,7 +151,7 @@ int data_command(const std::vector<std::string>& args) {
       ->capture_default_str();
 
   if (!parse_arguments(app, args)) return 0;
-  if (austen->parsed()) return prepare_austen(austen_out, austen_from);
+  if (austen->parsed()) return prepare_austen(austen_out, austen_from, force);
   if (text->parsed()) return prepare_text(text_out, text_from, force);
   return inspect(path, context);
 }

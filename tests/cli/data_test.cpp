@@ -69,6 +69,9 @@ TEST_F(DataCommand, DataOfAnotherSourceAreNotWrittenOver) {
   EXPECT_EQ(std::filesystem::file_size(out + "/train.bin"), 540u);
   EXPECT_EQ(prepare(b), 2);
   EXPECT_TRUE(message_.starts_with(out + " holds data of another source, " + a)) << message_;
+  output_of({"prepare", "austen", "--from", "never-read.rdb", "--out", out});
+  EXPECT_EQ(exit_code_, 2) << "the novels do not go over it either";
+  EXPECT_TRUE(message_.starts_with(out + " holds data of another source, " + a)) << message_;
   std::filesystem::remove(out + "/meta.json");
   EXPECT_EQ(prepare(a), 2);
   EXPECT_TRUE(message_.starts_with(out + " holds a train.bin without meta.json")) << message_;
