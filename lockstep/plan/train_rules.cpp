@@ -1,0 +1,118 @@
+// What the settings must be to each other, whatever their own ranges: train_config.cpp has those.
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/plan/batch_plan.h"
+#include "lockstep/plan/train_config.h"
+
+namespace lockstep::plan {
+namespace {
+
+std::vector<int64_t> divisors(int64_t number) {
+  std::vector<int64_t> found;
+  for (int64_t d = 1; d * d <= number; ++d) {
+    if (number % d != 0) continue;
+    found.push_back(d);
+    if (d * d != number) found.push_back(number / d);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+int64_t nearest_number(int64_t to, const std::vector<int64_t>& candidates) {
+  return *std::min_element(candidates.begin(), candidates.end(), [to](int64_t a, int64_t b) {
+    return std::abs(a - to) < std::abs(b - to);
+  });
+}
+
+/// The leaves of a cut that `ranks` can share; 0 where there is none.
+int grains_that_fit(int64_t global_batch, int64_t micro_batch, int grains, int ranks) {
+  try {
+    const int cut = plan_batch(global_batch, micro_batch, grains).grains;
+    return cut >= ranks ? cut : 0;
+  } catch (const UsageError&) {
+    return 0;
+  }
+}
+
+/// The `--set` that makes the batch fit `ranks`, nearest first: other grains of the same
+/// micro-batches, then smaller micro-batches. Empty where only fewer ranks would do.
+std::string settings_that_fit(const TrainConfig& config, int ranks) {
+  const int64_t global = config.data.global_batch;
+  std::vector<int64_t> micros = divisors(global);
+  std::erase_if(micros, [&](int64_t micro) { return micro > config.data.micro_batch; });
+  for (auto micro = micros.rbegin(); micro != micros.rend(); ++micro) {
+    const std::string cut =
+        *micro == config.data.micro_batch ? "" : base::str(" --set data.micro_batch=", *micro);
+    const auto configured = static_cast<int>(config.numerics.grains);
+    if (grains_that_fit(global, *micro, configured, ranks) > 0) return cut;
+    if (grains_that_fit(global, *micro, 0, ranks) > 0) return cut + " --set numerics.grains=auto";
+    for (const int64_t grains : divisors(global / *micro)) {
+      if (grains >= ranks) return base::str(cut, " --set numerics.grains=", grains);
+    }
+  }
+  return "";
+}
+
+void check_batch(const TrainConfig& config, int ranks) {
+  try {
+    const BatchPlan batch = plan_batch(config.data.global_batch, config.data.micro_batch,
+                                       static_cast<int>(config.numerics.grains));
+    plan_leaves(batch.grains, ranks, LeafAssignment::contiguous);
+  } catch (const UsageError& error) {
+    const std::string fits = settings_that_fit(config, ranks);
+    throw UsageError(error.what() + (fits.empty() ? fits : "\n  This fits:" + fits));
+  }
+}
+
+}  // namespace
+
+int64_t parameter_count(const TrainConfig& config) {
+  const auto& m = config.model;
+  constexpr int64_t kBytes = 256;
+  constexpr int64_t kWindow = 8;  // tokens the mlp family looks back
+  const int64_t vocab = m.vocab > 0 ? m.vocab : kBytes;
+  const int64_t inner = m.ffn > 0 ? m.ffn : 4 * m.width;
+  const int64_t bias = m.bias ? 1 : 0;
+  if (m.family == "mlp") {
+    const int64_t first = inner * (kWindow * m.width + bias);
+    const int64_t further = (m.layers - 1) * inner * (inner + bias);
+    return vocab * m.width + first + further + vocab * inner;
+  }
+  const int64_t norm = m.width * (1 + bias);
+  const int64_t attention = 4 * m.width * (m.width + bias);
+  const int64_t feed_forward = inner * (m.width + bias) + m.width * (inner + bias);
+  const int64_t embeddings = (vocab + m.context) * m.width + (m.tied ? 0 : vocab * m.width);
+  return embeddings + m.layers * (2 * norm + attention + feed_forward) + norm;
+}
+
+int64_t state_bytes_per_rank(const TrainConfig& config) { return 16 * parameter_count(config); }
+
+void check(const TrainConfig& config, int ranks) {
+  if (ranks < 1) throw UsageError(base::str("-n ", ranks, ": a job has at least 1 rank"));
+  if (config.model.family == "gpt2" && config.model.width % config.model.heads != 0) {
+    const int64_t heads = nearest_number(config.model.heads, divisors(config.model.width));
+    const int64_t share = std::max<int64_t>(1, config.model.width / config.model.heads);
+    throw UsageError(base::str("model.heads = ", config.model.heads,
+                               " does not divide model.width = ", config.model.width,
+                               ".\n  These fit: --set model.heads=", heads,
+                               " or --set model.width=", share * config.model.heads));
+  }
+  if (config.model.family == "mlp" && config.model.tied) {
+    throw UsageError(
+        "model.family = \"mlp\" has a head of its own: its embedding has another shape.\n"
+        "  This fits: --set model.tied=false");
+  }
+  if (config.parallel.data != -1 && config.parallel.data != ranks) {
+    throw UsageError(base::str("parallel.data = ", config.parallel.data, ", but the job has ",
+                               ranks, ranks == 1 ? " rank" : " ranks", ".\n  This fits: -n ",
+                               config.parallel.data, ", or --set parallel.data=auto"));
+  }
+  check_batch(config, ranks);
+}
+
+}  // namespace lockstep::plan
