@@ -131,6 +131,9 @@ struct Group::Impl {
   /// Where a term of the current call is; null if it is out of reach.
   const char* term_of(const SumRecipe::Source& source, std::span<const Term> mine, int leaves,
                       int64_t bytes) const;
+  /// Points `term_pointers` at every term of the sum; how many are in peers' memory.
+  int64_t find_terms(const SumRecipe& recipe, std::span<const Term> mine, int leaves,
+                     int64_t bytes);
 
   // ---- moves (collectives.cpp) ----
 

@@ -110,6 +110,17 @@ const char* Group::Impl::term_of(const SumRecipe::Source& source, std::span<cons
                         : reinterpret_cast<const TermEntry*>(at(d.list))[source.index].address);
 }
 
+int64_t Group::Impl::find_terms(const SumRecipe& recipe, std::span<const Term> mine, int leaves,
+                                int64_t bytes) {
+  term_pointers.resize(recipe.sources.size());
+  int64_t elsewhere = 0;
+  for (size_t t = 0; t < recipe.sources.size(); ++t) {
+    term_pointers[t] = term_of(recipe.sources[t], mine, leaves, bytes);
+    if (recipe.sources[t].rank != rank) ++elsewhere;
+  }
+  return elsewhere;
+}
+
 void Group::Impl::reduce_to_all(std::span<const Term> terms, int leaves, void* result,
                                 int64_t count, DType type, ReduceOp op) {
   Call call(*this, Operation::all_reduce);
@@ -131,12 +142,7 @@ void Group::Impl::reduce_to_all(std::span<const Term> terms, int leaves, void* r
   meet(mine);
 
   const SumRecipe& recipe = recipe_for_call(leaves);
-  term_pointers.resize(recipe.sources.size());
-  int64_t elsewhere = 0;
-  for (size_t t = 0; t < recipe.sources.size(); ++t) {
-    term_pointers[t] = term_of(recipe.sources[t], terms, leaves, bytes);
-    if (recipe.sources[t].rank != rank) ++elsewhere;
-  }
+  const int64_t elsewhere = find_terms(recipe, terms, leaves, bytes);
   if (everyone_inlined()) {
     reduce(type, op, term_pointers, recipe.additions, std::span(&result, 1), count);
     call.entry().bytes += elsewhere * bytes;
@@ -192,12 +198,7 @@ void Group::Impl::reduce_to_owners(std::span<const Term> terms, int leaves, void
   meet(mine);
 
   const SumRecipe& recipe = recipe_for_call(leaves);
-  term_pointers.resize(recipe.sources.size());
-  int64_t elsewhere = 0;
-  for (size_t t = 0; t < recipe.sources.size(); ++t) {
-    term_pointers[t] = term_of(recipe.sources[t], terms, leaves, bytes);
-    if (recipe.sources[t].rank != rank) ++elsewhere;
-  }
+  const int64_t elsewhere = find_terms(recipe, terms, leaves, bytes);
   expect_peers_memory();
   if (!everyone_reachable()) {
     staged_reduce_to_owners(*this, recipe, terms, term_pointers, out, counts, type, op,

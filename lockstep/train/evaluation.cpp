@@ -23,10 +23,7 @@ double leaf_loss(models::LanguageModel& model, const input::TokenFile& data,
               options.context + 1, tokens.data() + row * (options.context + 1));
   }
   const auto [ids, targets] = inputs_and_targets(tokens, options.context);
-  const at::Tensor losses = model.token_losses(ids, targets, context).contiguous();
-  double sum = 0;
-  for (int64_t i = 0; i < losses.numel(); ++i) sum += losses.data_ptr<float>()[i];
-  return sum;
+  return sum_in_order(model.token_losses(ids, targets, context));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/assert.h"
 #include "lockstep/kernels/norm.h"
+#include "lockstep/train/batch_tensors.h"
 
 namespace lockstep {
 namespace {
@@ -17,15 +18,6 @@ double seconds_since(Clock::time_point start) {
 
 bool is_communication(plan::StepOp op) {
   return op == plan::StepOp::fold_use || op == plan::StepOp::fold || op == plan::StepOp::reduce;
-}
-
-/// Token losses in fp64, in token order: the same bits whoever adds them.
-double sum_in_order(const at::Tensor& losses) {
-  const at::Tensor flat = losses.detach().contiguous();
-  const float* values = flat.data_ptr<float>();
-  double sum = 0;
-  for (int64_t i = 0; i < flat.numel(); ++i) sum += values[i];
-  return sum;
 }
 
 }  // namespace

@@ -67,10 +67,9 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   valid_data_ = input::TokenFile::open(config_.data.valid);
   input::require_window(*train_data_, context);
   input::require_window(*valid_data_, context);
-  const int64_t vocab =
-      config_.model.vocab > 0 ? config_.model.vocab : files::ByteTokenizer::kVocabSize;
-  train_data_->check_ids(vocab);
-  valid_data_->check_ids(vocab);
+  vocab_ = config_.model.vocab > 0 ? config_.model.vocab : files::ByteTokenizer::kVocabSize;
+  train_data_->check_ids(vocab_);
+  valid_data_->check_ids(vocab_);
 
   inputs_.batch = plan::plan_batch(config_.data.global_batch, config_.data.micro_batch,
                                    static_cast<int>(config_.numerics.grains));
@@ -80,7 +79,7 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   identity_ = {
       .batch = inputs_.batch, .kernel_set = kernel_set(), .instruction_set = instruction_set()};
 
-  model_ = models::make_model(config_, vocab);
+  model_ = models::make_model(config_, vocab_);
   params_ = std::make_unique<state::ParamStore>(
       *model_, model_->ties(), [this](const std::string& path) { return model_->init_of(path); },
       state::ParamStoreOptions{
@@ -153,6 +152,7 @@ TrainResult Trainer::train_to_the_end() {
     const bool due = config_.log.eval_every > 0 && done % config_.log.eval_every == 0;
     if (due && !last && !result.stopped) evaluate_at(done);
   }
+  digest_ = params_->digest().text();
   // First what cannot be made again, then what can.
   save(done);
   if (!result.stopped) evaluate_at(done);
@@ -165,8 +165,8 @@ TrainResult Trainer::train_to_the_end() {
     out << summary << '\n' << std::flush;
     if (!out) throw StateError(base::str(path, ": cannot be written. Free space on the disk."));
     if (result.stopped) log_->say(base::str("stopped on request after step ", done));
-    log_->say(base::str("saved ", options_.run_folder, "/final.safetensors, param_digest ",
-                        params_->digest().text()));
+    log_->say(
+        base::str("saved ", options_.run_folder, "/final.safetensors, param_digest ", digest_));
   }
   context_.world->barrier();
   return result;
@@ -175,13 +175,12 @@ TrainResult Trainer::train_to_the_end() {
 void Trainer::save(int64_t steps_done) {
   endpoint_.set_status(steps_done, "save");
   if (context_.world->rank() != 0) return;
-  save_model(
-      options_.run_folder + "/final.safetensors", *params_,
-      {.config = config_,
-       .vocab = config_.model.vocab > 0 ? config_.model.vocab : files::ByteTokenizer::kVocabSize,
-       .identity = identity_.text(),
-       .param_digest = params_->digest().text(),
-       .step = steps_done});
+  save_model(options_.run_folder + "/final.safetensors", *params_,
+             {.config = config_,
+              .vocab = vocab_,
+              .identity = identity_.text(),
+              .param_digest = digest_,
+              .step = steps_done});
 }
 
 void Trainer::train_step(int64_t step) {
@@ -325,7 +324,7 @@ std::string Trainer::summarize(int64_t steps_done) {
       {"loss", steps_done > 0 ? last_.loss_sum / static_cast<double>(step_tokens) : std::nan("")},
       {"val_loss", val_loss_},
       {"grad_norm", steps_done > 0 ? last_.grad_norm : std::nan("")},
-      {"param_digest", params_->digest().text()},
+      {"param_digest", digest_},
       {"identity", identity_.text()},
       {"steps", steps_done},
       {"tokens", steps_done * step_tokens},

@@ -76,6 +76,8 @@ class Trainer {
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<optim::AdamW> optimizer_;
   std::unique_ptr<input::BatchStream> batches_;
+  int64_t vocab_ = 0;            // resolved
+  std::string digest_;           // of the parameters after the last step
   std::unique_ptr<RunLog> log_;  // rank 0
 
   double gemm_peak_ = 0;  // flop/s of all ranks
