@@ -38,6 +38,11 @@ void report(const Environment& environment, net::Endpoint* endpoint, const std::
   }
 }
 
+std::shared_ptr<net::Region> region_of(const Environment& environment) {
+  if (environment.region_fd >= 0) return net::Region::attach(environment.region_fd);
+  return net::Region::in_process(environment.world_size);
+}
+
 /// One rank from joining to leaving. Never throws.
 int run_rank(const std::shared_ptr<net::Region>& region, const Environment& environment, int rank,
              const std::function<int(net::Endpoint&)>& body) {
@@ -75,10 +80,18 @@ Environment read_environment() {
   return environment;
 }
 
+std::shared_ptr<net::Endpoint> join(const Environment& environment) {
+  if (environment.engine == "threads" && environment.world_size > 1) {
+    throw UsageError(base::str("engine threads runs all ", environment.world_size,
+                               " ranks in one process, which cannot be one of them.\n"
+                               "  Start one process a rank: engine shm."));
+  }
+  return net::Endpoint::join(region_of(environment), environment.rank,
+                             environment.engine == "threads", environment.endpoint);
+}
+
 int run_ranks(const Environment& environment, const std::function<int(net::Endpoint&)>& body) {
-  const std::shared_ptr<net::Region> region = environment.region_fd >= 0
-                                                  ? net::Region::attach(environment.region_fd)
-                                                  : net::Region::in_process(environment.world_size);
+  const std::shared_ptr<net::Region> region = region_of(environment);
   if (environment.engine != "threads") return run_rank(region, environment, environment.rank, body);
 
   std::mutex mutex;  // guards first_failure

@@ -22,6 +22,10 @@ struct Environment {
 /// Throws EnvironmentError for a value that cannot be read.
 Environment read_environment();
 
+/// Joins the world as this process's one rank: over the launcher's region, or as a world of one.
+/// Throws UsageError for engine threads, whose ranks are not processes.
+std::shared_ptr<net::Endpoint> join(const Environment& environment);
+
 /// Joins the world and runs `body` for each rank of this process (one, or all as threads). An
 /// exception of a rank is put where launcher and peers find it; returns the exit code of the first
 /// rank that failed, else of rank 0.
