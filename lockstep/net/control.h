@@ -155,6 +155,8 @@ struct GroupLines {
   std::array<Descriptor, 2> slots;
   alignas(64) Signal steps;                  // phases inside collectives
   std::atomic<int64_t> staging;              // address of this rank's staging block
+  std::atomic<int64_t> waiting_since;        // ns of the steady clock; 0: in no long wait
+  std::atomic<int32_t> waiting_for;          // rank of the job
   alignas(64) std::atomic<uint64_t> broken;  // the first collective that cannot be; 0: none
   SharedText<48> name;
   SharedText<1000> broken_message;

@@ -71,6 +71,7 @@ Group::Impl::Call::Call(Impl& group, Operation operation)
 
 Group::Impl::Call::~Call() {
   ticks_ += std::max<int64_t>(0, ticks_now() - start_);
+  if (group_.waiting) group_.lines[group_.rank]->waiting_since.store(0, std::memory_order_relaxed);
   if (std::uncaught_exceptions() > exceptions_ && group_.finished.empty()) {
     group_.finished =
         group_.here() + "this rank left the call with an error of its own; the group is finished.";
@@ -250,9 +251,11 @@ void Group::Impl::check(int peer, const Signal& signal, uint32_t target) {
   const auto now = Clock::now();
   if (!waiting) {
     waiting = true;
+    lines[rank]->waiting_since.store(steady_nanoseconds(), std::memory_order_release);
     deadline = now + timeout;
     next_look = now + kLookInterval;
   }
+  lines[rank]->waiting_for.store(members[peer], std::memory_order_relaxed);
   if (region.header().aborted.load(std::memory_order_acquire) != 0) {
     finished = here() + "the job was aborted: " + region.header().abort_message.get();
     throw CommError(finished);

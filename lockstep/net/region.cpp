@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <set>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -233,6 +234,28 @@ std::vector<std::string> Region::recent_operations(int rank) const {
   std::vector<std::string> lines;
   for (uint64_t n = end > kRecentOperations ? end - kRecentOperations : 0; n < end; ++n) {
     lines.push_back(text_of(*impl_, rank, control.recent[n % kRecentOperations]));
+  }
+  return lines;
+}
+
+std::vector<std::string> Region::pending_calls(int rank) const {
+  const RankControl& control = impl_->control(rank);
+  const uint64_t end = control.operations.load(std::memory_order_acquire);
+  const int64_t now = steady_nanoseconds();
+  std::vector<std::string> lines;
+  std::set<int> looked_at;
+  // The newest call of each group is the only one that can be pending in it.
+  for (uint64_t n = end; n > 0 && n + kRecentOperations > end; --n) {
+    const OperationRecord& record = control.recent[(n - 1) % kRecentOperations];
+    const auto group = static_cast<int>(record.group.load(std::memory_order_relaxed));
+    if (!looked_at.insert(group).second) continue;
+    const GroupLines& group_lines = impl_->lines(rank, group);
+    const int64_t since = group_lines.waiting_since.load(std::memory_order_acquire);
+    if (since == 0) continue;
+    const int64_t tenths = (now - since) / 100'000'000;
+    lines.push_back(base::str(text_of(*impl_, rank, record), ", for ", tenths / 10, ".",
+                              tenths % 10, " s, for rank ",
+                              group_lines.waiting_for.load(std::memory_order_relaxed)));
   }
   return lines;
 }

@@ -1,6 +1,7 @@
 /// Where everything lies in a region.
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include "lockstep/net/control.h"
@@ -28,6 +29,11 @@ struct Region::Impl {
     return at >= base && size <= bytes && at - base <= bytes - size;
   }
 };
+
+/// The steady clock, which all processes of a host read alike.
+inline int64_t steady_nanoseconds() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 /// "all_reduce of 100 float32 (sum)"
 std::string describe(Operation operation, int64_t count, DType type, ReduceOp reduce_op, int root);

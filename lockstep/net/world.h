@@ -47,6 +47,9 @@ class Region {
   /// The rank's last calls, newest last: at most 20 lines such as
   /// `all_reduce of 100 float32 (sum) on "dp" #317`.
   std::vector<std::string> recent_operations(int rank) const;
+  /// The calls that the rank is in and has waited in for longer than a moment:
+  /// `all_reduce of 100 float32 (sum) on "dp" #317, for 12.3 s, for rank 2`.
+  std::vector<std::string> pending_calls(int rank) const;
   /// Ends every wait of every rank with a CommError that quotes `message`; the first call counts.
   void abort(const std::string& message);
   bool aborted() const;

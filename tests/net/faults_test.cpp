@@ -315,6 +315,25 @@ TEST(Region, KeepsWhatARankLastDid) {
   EXPECT_THAT(region->abort_message(), HasSubstr("rank 0 failed: xxx"));
 }
 
+TEST(Region, TellsWhichCallARankWaitsIn) {
+  run_on(Engine::threads, 3, [](const std::shared_ptr<Group>& world) {
+    const auto pair = world->subgroup({0, 2}, "dp");
+    Region& region = world->endpoint().region();
+    std::vector<float> data(100, 1);
+    if (world->rank() == 2) {
+      // Rank 0 is in the call, and has long done with the one before it.
+      while (region.pending_calls(0).empty()) std::this_thread::yield();
+      const std::vector<std::string> pending = region.pending_calls(0);
+      ASSERT_EQ(pending.size(), 1u);
+      EXPECT_THAT(pending[0], HasSubstr("all_reduce of 100 float32 (sum) on \"dp\" #1, for "));
+      EXPECT_THAT(pending[0], HasSubstr(" s, for rank 2"));
+    }
+    if (pair) pair->all_reduce(data.data(), 100, DType::f32);
+    world->barrier();
+    EXPECT_EQ(region.pending_calls(world->rank()).size(), 0u);
+  });
+}
+
 TEST(Region, HasRoomForHundredsOfRanks) {
   const auto region = Region::in_process(512);
   const auto last = Endpoint::join(region, 511, true);
