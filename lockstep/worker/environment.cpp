@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/launch/region_handover.h"
 
 namespace lockstep::worker {
 namespace {
@@ -38,18 +39,53 @@ void report(const Environment& environment, net::Endpoint* endpoint, const std::
   }
 }
 
-std::shared_ptr<net::Region> region_of(const Environment& environment) {
-  if (environment.region_fd >= 0) return net::Region::attach(environment.region_fd);
-  return net::Region::in_process(environment.world_size);
+std::optional<std::string> variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+/// The region, and the options of a rank in it.
+struct Meeting {
+  std::shared_ptr<net::Region> region;
+  net::EndpointOptions options;
+};
+
+void require_one_host(const launch::Place& place) {
+  if (place.local_size == place.world_size) return;
+  throw EnvironmentError(base::str(
+      "[rank ", place.rank, " of ", place.world_size, "] the ranks are on several hosts (",
+      place.local_size, " here, started by ", launch::name_of(place.launcher),
+      "), and engine shm spans one host.\n  Start all ranks on one host. Engines that cross hosts "
+      "(mpi, gloo, nccl) are not in this version; a program's own communication finds RANK, "
+      "WORLD_SIZE, MASTER_ADDR and MASTER_PORT as ever."));
+}
+
+Meeting meet(const Environment& environment) {
+  Meeting meeting{nullptr, environment.endpoint};
+  if (environment.region_fd >= 0) {
+    meeting.region = net::Region::attach(environment.region_fd);
+  } else if (environment.engine == "threads" || environment.world_size == 1) {
+    meeting.region = net::Region::in_process(environment.world_size);
+  } else {
+    require_one_host(environment.place);
+    const auto options = launch::handover_options(environment.place, environment.endpoint.timeout);
+    const launch::Received received =
+        environment.place.local_rank == 0
+            ? launch::hand_out(options, net::Region::create(environment.world_size))
+            : launch::take_over(options);
+    meeting.region = received.region;
+    meeting.options.oversubscribed = received.oversubscribed;
+  }
+  return meeting;
 }
 
 /// One rank from joining to leaving. Never throws.
-int run_rank(const std::shared_ptr<net::Region>& region, const Environment& environment, int rank,
+int run_rank(const Meeting& meeting, const Environment& environment, int rank,
              const std::function<int(net::Endpoint&)>& body) {
   std::shared_ptr<net::Endpoint> endpoint;
   try {
     endpoint =
-        net::Endpoint::join(region, rank, environment.engine == "threads", environment.endpoint);
+        net::Endpoint::join(meeting.region, rank, environment.engine == "threads", meeting.options);
     const int code = body(*endpoint);
     endpoint->finish();
     return code;
@@ -69,8 +105,9 @@ int run_rank(const std::shared_ptr<net::Region>& region, const Environment& envi
 Environment read_environment() {
   Environment environment;
   if (const char* engine = std::getenv("LOCKSTEP_ENGINE")) environment.engine = engine;
-  environment.rank = number_from("LOCKSTEP_RANK", 0);
-  environment.world_size = number_from("LOCKSTEP_WORLD_SIZE", 1);
+  environment.place = launch::place_from(variable);
+  environment.rank = environment.place.rank;
+  environment.world_size = environment.place.world_size;
   environment.region_fd = number_from("LOCKSTEP_REGION_FD", -1);
   environment.console_fd = number_from("LOCKSTEP_CONSOLE_FD", 2);
   environment.logged = number_from("LOCKSTEP_LOGGED", 0) != 0;
@@ -86,20 +123,23 @@ std::shared_ptr<net::Endpoint> join(const Environment& environment) {
                                " ranks in one process, which cannot be one of them.\n"
                                "  Start one process a rank: engine shm."));
   }
-  return net::Endpoint::join(region_of(environment), environment.rank,
-                             environment.engine == "threads", environment.endpoint);
+  const Meeting meeting = meet(environment);
+  return net::Endpoint::join(meeting.region, environment.rank, environment.engine == "threads",
+                             meeting.options);
 }
 
 int run_ranks(const Environment& environment, const std::function<int(net::Endpoint&)>& body) {
-  const std::shared_ptr<net::Region> region = region_of(environment);
-  if (environment.engine != "threads") return run_rank(region, environment, environment.rank, body);
+  const Meeting meeting = meet(environment);
+  if (environment.engine != "threads") {
+    return run_rank(meeting, environment, environment.rank, body);
+  }
 
   std::mutex mutex;  // guards first_failure
   int first_failure = 0;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < environment.world_size; ++rank) {
     threads.emplace_back([&, rank] {
-      const int code = run_rank(region, environment, rank, body);
+      const int code = run_rank(meeting, environment, rank, body);
       const std::lock_guard<std::mutex> lock(mutex);
       if (first_failure == 0) first_failure = code;
     });

@@ -1,10 +1,13 @@
-/// What the launcher told this process: the variables of launch/job.h.
+/// What the launcher told this process, Lockstep's or another (launch/place.h), and the way into
+/// the world: over the region that was inherited, or over one that local rank 0 makes and hands
+/// out.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "lockstep/launch/place.h"
 #include "lockstep/net/world.h"
 
 namespace lockstep::worker {
@@ -13,7 +16,8 @@ struct Environment {
   std::string engine = "shm";
   int rank = 0;  // shm: of this process
   int world_size = 1;
-  int region_fd = -1;  // -1: no launcher; the process makes its own region
+  int region_fd = -1;  // -1: none was inherited
+  launch::Place place;
   int console_fd = 2;
   bool logged = false;  // stderr is a log of this process's own
   net::EndpointOptions endpoint;
@@ -22,8 +26,10 @@ struct Environment {
 /// Throws EnvironmentError for a value that cannot be read.
 Environment read_environment();
 
-/// Joins the world as this process's one rank: over the launcher's region, or as a world of one.
-/// Throws UsageError for engine threads, whose ranks are not processes.
+/// Joins the world as this process's one rank: over the launcher's region, over one that the ranks
+/// of this host agree on, or as a world of one. Throws UsageError for engine threads, whose ranks
+/// are not processes; EnvironmentError for ranks on several hosts; what launch/region_handover.h
+/// throws.
 std::shared_ptr<net::Endpoint> join(const Environment& environment);
 
 /// Joins the world and runs `body` for each rank of this process (one, or all as threads). An
