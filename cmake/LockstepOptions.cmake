@@ -25,6 +25,11 @@ find_package(Torch REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(ZLIB REQUIRED)
 
+# Debian's PCRE2 has no CMake package of its own.
+find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
+add_library(lockstep_pcre2 INTERFACE)
+target_link_libraries(lockstep_pcre2 INTERFACE ${PCRE2_LIBRARY})
+
 add_library(lockstep_flags INTERFACE)
 target_include_directories(lockstep_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(lockstep_flags INTERFACE

@@ -14,7 +14,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/files/byte_tokenizer.h"
+#include "lockstep/files/tokenizer.h"
 #include "lockstep/memory/counting_allocator.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "lockstep/train/evaluation.h"
@@ -106,10 +106,10 @@ int generate_text(const Environment& environment, const std::string& file,
   return run_ranks(environment, [&](net::Endpoint&) {
     const LoadedModel loaded = load_model(file);
     options.context = loaded.info.config.model.context;
-    const std::string start = prompt.empty() ? "\n" : prompt;
+    const auto tokenizer = files::open_tokenizer(loaded.info.config.data.tokenizer);
     const std::vector<int64_t> made =
-        generate(*loaded.model, files::ByteTokenizer::encode(start), options);
-    print(prompt + files::ByteTokenizer::decode(made));
+        generate(*loaded.model, tokenizer->encode(prompt.empty() ? "\n" : prompt), options);
+    print(prompt + tokenizer->decode_what_is_known(made));
     return 0;
   });
 }

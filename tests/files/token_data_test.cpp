@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/files/byte_tokenizer.h"
 #include "lockstep/files/sha256.h"
 #include "lockstep/files/temp_folder.h"
 #include "tests/files/on_disk.h"
@@ -12,20 +11,6 @@ namespace lockstep::files {
 namespace {
 
 using on_disk::message_of;
-
-TEST(ByteTokenizer, EveryByteComesBack) {
-  std::string all;
-  for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
-  const auto ids = ByteTokenizer::encode(all);
-  for (int64_t byte = 0; byte < 256; ++byte) EXPECT_EQ(ids[static_cast<size_t>(byte)], byte);
-  EXPECT_EQ(ByteTokenizer::decode(ids), all);
-  EXPECT_EQ(ByteTokenizer::decode({}), "");
-  EXPECT_NE(message_of<UsageError>([] {
-              ByteTokenizer::decode({65, 256});
-            }).find("position 1"),
-            std::string::npos);
-  EXPECT_NE(message_of<UsageError>([] { ByteTokenizer::decode({-1}); }), "");
-}
 
 TEST(TokenData, NineTenthsTrain) {
   const TempFolder folder("tokens-test");
