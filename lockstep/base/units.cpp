@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cstdio>
 
+#include "lockstep/base/number_text.h"
+
 namespace lockstep::base {
 
 std::string with_commas(int64_t count) {
@@ -22,9 +24,7 @@ std::string bytes_text(int64_t bytes) {
     value /= 1024;
     ++unit;
   }
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), "%.1f %s", value, kNames[unit]);
-  return text.data();
+  return fixed_text(value, 1) + " " + kNames[unit];
 }
 
 std::string duration_text(double seconds) {
