@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -24,6 +26,13 @@ double sine(double x) {
 double half_cosine(double p) {
   const double s = sine(std::min(p, 1 - p) * (std::numbers::pi / 2));
   return p <= 0.5 ? 1 - s * s : s * s;
+}
+
+[[noreturn]] void unknown_name(const char* field, const std::string& name,
+                               const std::vector<std::string>& names) {
+  const std::string near = base::nearest(name, names);
+  throw UsageError(base::str(field, " = \"", name, "\": there are ", base::joined(names),
+                             near.empty() ? "" : "; did you mean " + near + "?"));
 }
 
 }  // namespace
@@ -68,9 +77,26 @@ Decay decay_of(const std::string& name) {
   if (name == "cosine") return Decay::cosine;
   if (name == "linear") return Decay::linear;
   if (name == "constant") return Decay::constant;
-  const std::string near = base::nearest(name, {"cosine", "linear", "constant"});
-  throw UsageError(base::str("optim.decay = \"", name, "\": there are cosine, linear and constant",
-                             near.empty() ? "" : "; did you mean " + near + "?"));
+  unknown_name("optim.decay", name, {"cosine", "linear", "constant"});
+}
+
+double scaled_rate(double lr, int64_t base_batch, int64_t global_batch, BatchScaling scaling) {
+  if (scaling == BatchScaling::none) return lr;
+  for (const auto& [field, value] :
+       {std::pair{"optim.base_batch", base_batch}, std::pair{"data.global_batch", global_batch}}) {
+    if (value > 0) continue;
+    throw UsageError(
+        base::str("learning rate scaling: ", field, " is ", value, ", but must be 1 or more"));
+  }
+  const double ratio = static_cast<double>(global_batch) / static_cast<double>(base_batch);
+  return lr * (scaling == BatchScaling::linear ? ratio : std::sqrt(ratio));
+}
+
+BatchScaling batch_scaling_of(const std::string& name) {
+  if (name == "none") return BatchScaling::none;
+  if (name == "linear") return BatchScaling::linear;
+  if (name == "sqrt") return BatchScaling::sqrt;
+  unknown_name("optim.lr_scaling", name, {"none", "linear", "sqrt"});
 }
 
 }  // namespace lockstep::optim

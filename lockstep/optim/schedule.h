@@ -1,5 +1,8 @@
-/// The learning rate of each step: linear warmup, then cosine, linear or no decay.
-/// Source  Goyal et al. 2017, arXiv:1706.02677 (warmup); Loshchilov and Hutter 2017 (cosine)
+/// The learning rate of each step: linear warmup, then cosine, linear or no decay; and how the rate
+/// grows with the batch.
+/// Source  Goyal et al. 2017, arXiv:1706.02677 (warmup); Loshchilov and Hutter 2017 (cosine);
+///         Goyal et al. 2017 (linear scaling with the batch); Krizhevsky 2014, arXiv:1404.5997,
+///         and Hoffer et al. 2017, arXiv:1705.08741 (square root)
 #pragma once
 
 #include <cstdint>
@@ -28,5 +31,14 @@ void check(const Schedule& schedule);
 double learning_rate(const Schedule& schedule, int64_t step);
 
 Decay decay_of(const std::string& name);  // throws UsageError
+
+enum class BatchScaling { none, linear, sqrt };
+
+/// The rate for `global_batch` samples a step where `lr` was found for `base_batch`: lr times
+/// their ratio, or its root. 256 -> 1024 at 0.1: 0.4 or 0.2. Throws UsageError naming field and
+/// value: a scaling without a base_batch above 0, or no samples.
+double scaled_rate(double lr, int64_t base_batch, int64_t global_batch, BatchScaling scaling);
+
+BatchScaling batch_scaling_of(const std::string& name);  // throws UsageError
 
 }  // namespace lockstep::optim

@@ -35,6 +35,7 @@ struct Flag {
 };
 struct Text {
   std::string* (*at)(TrainConfig&);
+  bool may_be_empty = false;
 };
 struct Choice {
   std::string* (*at)(TrainConfig&);
@@ -101,6 +102,10 @@ const std::vector<Row>& table() {
 
       {"optim.name", "optimizer", Choice{AT(optim.name), {"adamw"}}},
       {"optim.lr", "learning rate at the top of the schedule", Real{AT(optim.lr), 0, 100, kAbove}},
+      {"optim.base_batch", "global batch that optim.lr was found for; 0: the one of this run",
+       Whole{AT(optim.base_batch), 0, 1 << 24}},
+      {"optim.lr_scaling", "how the rate grows from base_batch to global_batch",
+       Choice{AT(optim.lr_scaling), {"none", "linear", "sqrt"}}},
       {"optim.warmup_steps", "steps in which the rate rises to the top",
        Whole{AT(optim.warmup_steps), 0, kMany}},
       {"optim.decay", "how the rate falls after warmup",
@@ -131,6 +136,10 @@ const std::vector<Row>& table() {
       {"log.eval_every", "steps between evaluations; 0: at the end only",
        Whole{AT(log.eval_every), 0, kMany}},
       {"log.tensorboard", "write TensorBoard events", Flag{AT(log.tensorboard)}},
+      {"log.http", "HOST:PORT that serves /metrics to Prometheus; port 0: a free one; empty: none",
+       Text{AT(log.http), /*may_be_empty=*/true}},
+      {"log.profile", "time, operations and bytes of each layer, at the end",
+       Flag{AT(log.profile)}},
   };
   return rows;
 }
@@ -158,7 +167,9 @@ std::string range_of(const Row& row) {
                              r.below_hi ? ", below " : " to ", shortest(r.hi));
           },
           [](const Flag&) { return std::string("true or false"); },
-          [](const Text&) { return std::string("a text that is not empty"); },
+          [](const Text& t) {
+            return std::string(t.may_be_empty ? "a text" : "a text that is not empty");
+          },
           [](const Choice& c) {
             return c.words.size() == 1 ? base::str("\"", c.words[0], "\"")
                                        : "one of " + base::joined(c.words, " or ");
@@ -250,8 +261,9 @@ bool is_unicode(const Json& text) {
 
 void assign(TrainConfig& config, const Row& row, const Text& t, const Json& value) {
   if (!is_unicode(value)) throw UsageError(row.name + ": the text is not UTF-8");
-  if (!value.is_string() || value.get_ref<const std::string&>().empty()) refuse(row, value.dump());
+  if (!value.is_string()) refuse(row, value.dump());
   const auto& text = value.get_ref<const std::string&>();
+  if (text.empty() && !t.may_be_empty) refuse(row, value.dump());
   const bool control =
       std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
   if (control) refuse(row, value.dump(), " It has no control characters.");

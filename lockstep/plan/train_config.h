@@ -47,6 +47,8 @@ struct TrainConfig {
   struct {
     std::string name = "adamw";
     double lr = 4e-3;
+    int64_t base_batch = 0;           // 0: lr is for the global batch as it is
+    std::string lr_scaling = "none";  // none | linear | sqrt
     int64_t warmup_steps = 50;
     std::string decay = "cosine";  // cosine | linear | constant
     double min_lr_ratio = 0.1;
@@ -70,6 +72,8 @@ struct TrainConfig {
     int64_t every = 10;
     int64_t eval_every = 100;  // 0: at the end only
     bool tensorboard = true;
+    std::string http;  // "HOST:PORT" of /metrics for Prometheus; empty: none
+    bool profile = false;
   } log;
 };
 

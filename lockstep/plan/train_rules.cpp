@@ -69,6 +69,43 @@ void check_batch(const TrainConfig& config, int ranks) {
   }
 }
 
+void check_optimizer(const TrainConfig& config) {
+  const auto& optim = config.optim;
+  // The kernel works in fp32: an eps that vanishes there would divide zero by zero.
+  if (!(static_cast<float>(optim.eps) > 0)) {
+    throw UsageError(base::str("optim.eps = ", optim.eps,
+                               " is 0 as a float.\n  This fits: --set optim.eps=1e-30"));
+  }
+  if (optim.lr_scaling != "none" && optim.base_batch == 0) {
+    throw UsageError(base::str("optim.lr_scaling = \"", optim.lr_scaling,
+                               "\" scales from optim.base_batch, which is 0.\n  This fits: --set "
+                               "optim.base_batch=",
+                               config.data.global_batch,
+                               ", the batch that optim.lr was found for"));
+  }
+  if (optim.lr_scaling == "none" && optim.base_batch != 0) {
+    throw UsageError(
+        base::str("optim.base_batch = ", optim.base_batch,
+                  " has no effect with optim.lr_scaling = \"none\".\n  These fit: --set "
+                  "optim.lr_scaling=linear, --set optim.lr_scaling=sqrt, or --set "
+                  "optim.base_batch=0"));
+  }
+}
+
+void check_log(const TrainConfig& config) {
+  const std::string& http = config.log.http;
+  if (http.empty()) return;
+  const size_t colon = http.rfind(':');
+  const std::string port = colon == std::string::npos ? "" : http.substr(colon + 1);
+  const bool digits = !port.empty() && port.size() <= 5 &&
+                      port.find_first_not_of("0123456789") == std::string::npos;
+  if (colon != std::string::npos && colon > 0 && digits && std::stoi(port) <= 65'535) return;
+  throw UsageError(
+      base::str("log.http = \"", http,
+                "\" is not HOST:PORT.\n  This fits: --set log.http=127.0.0.1:9400 (port "
+                "0: a free one)"));
+}
+
 }  // namespace
 
 int64_t parameter_count(const TrainConfig& config) {
@@ -113,6 +150,8 @@ void check(const TrainConfig& config, int ranks) {
                                config.parallel.data, ", or --set parallel.data=auto"));
   }
   check_batch(config, ranks);
+  check_optimizer(config);
+  check_log(config);
 }
 
 }  // namespace lockstep::plan

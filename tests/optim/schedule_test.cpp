@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <tuple>
 
 #include "lockstep/base/error.h"
 
@@ -94,6 +95,42 @@ TEST(Schedule, DecayNames) {
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("did you mean cosine"), std::string::npos);
   }
+}
+
+/// The edges that other trainers got wrong: no division by zero, the last rate is the peak.
+TEST(Schedule, LR_1_EdgesOfWarmup) {
+  for (const Decay decay : {Decay::cosine, Decay::linear, Decay::constant}) {
+    const Schedule whole{.peak = 0.3, .warmup_steps = 10, .steps = 10, .decay = decay};
+    for (int64_t step = 0; step < 10; ++step) {
+      EXPECT_DOUBLE_EQ(learning_rate(whole, step), 0.3 * static_cast<double>(step + 1) / 10);
+    }
+    EXPECT_EQ(learning_rate(whole, 9), 0.3);
+    const Schedule none{.peak = 0.3, .warmup_steps = 0, .steps = 10, .decay = decay};
+    EXPECT_EQ(learning_rate(none, 0), 0.3);
+    EXPECT_THROW(check({.peak = 0.3, .warmup_steps = -1, .steps = 10, .decay = decay}), UsageError);
+  }
+}
+
+TEST(Schedule, LR_1_BatchScaling) {
+  EXPECT_EQ(scaled_rate(0.1, 256, 1024, BatchScaling::sqrt), 0.2);
+  EXPECT_EQ(scaled_rate(0.1, 256, 1024, BatchScaling::linear), 0.4);
+  EXPECT_EQ(scaled_rate(0.1, 1024, 256, BatchScaling::sqrt), 0.05);
+  EXPECT_EQ(scaled_rate(0.1, 0, 1024, BatchScaling::none), 0.1);
+  for (const auto& [base, global, field] :
+       {std::tuple{int64_t{0}, int64_t{8}, "optim.base_batch is 0"},
+        std::tuple{int64_t{-4}, int64_t{8}, "optim.base_batch is -4"},
+        std::tuple{int64_t{8}, int64_t{0}, "data.global_batch is 0"}}) {
+    try {
+      scaled_rate(0.1, base, global, BatchScaling::linear);
+      FAIL() << "accepted";
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find(field), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_EQ(batch_scaling_of("none"), BatchScaling::none);
+  EXPECT_EQ(batch_scaling_of("linear"), BatchScaling::linear);
+  EXPECT_EQ(batch_scaling_of("sqrt"), BatchScaling::sqrt);
+  EXPECT_THROW(batch_scaling_of("square"), UsageError);
 }
 
 }  // namespace
