@@ -15,6 +15,7 @@
 #include "lockstep/cli/doctor.h"
 #include "lockstep/cli/eval.h"
 #include "lockstep/cli/generate.h"
+#include "lockstep/cli/run.h"
 #include "lockstep/cli/train.h"
 
 namespace lockstep::cli {
@@ -32,6 +33,7 @@ const std::vector<Subcommand>& subcommands() {
       {"eval", "validation loss of a run's or a file's weights", eval_command},
       {"generate", "text from a run's or a file's weights", generate_command},
       {"bench", "how fast collectives are here, in nccl-tests' columns", bench_command},
+      {"run", "start any program as the ranks of a job, as torchrun would", run_command_of_ranks},
       {"data", "bring training data", data_command},
       {"doctor", "what this machine has, and what to do about what it lacks", doctor_command},
   };

@@ -12,8 +12,8 @@
 #include "lockstep/cli/capture.h"
 #include "lockstep/cli/job.h"
 #include "lockstep/input/token_file.h"
+#include "lockstep/launch/cores.h"
 #include "lockstep/launch/rank_environment.h"
-#include "lockstep/launch/rank_process.h"
 #include "lockstep/net/world.h"
 #include "lockstep/plan/train_config.h"
 

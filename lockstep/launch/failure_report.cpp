@@ -28,10 +28,10 @@ std::string seconds_text(double seconds) {
   return base::str(tenths / 10, ".", tenths % 10, " s");
 }
 
-/// The last lines of a file, indented; empty where there are none.
-std::string tail_of(const std::string& path) {
+/// The last lines of a file; none where there is no file.
+std::vector<std::string> last_lines_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return "";
+  if (!file) return {};
   const auto size = static_cast<int64_t>(file.tellg());
   const int64_t from = std::max<int64_t>(0, size - kLogTailBytes);
   file.seekg(from);
@@ -39,9 +39,7 @@ std::string tail_of(const std::string& path) {
   for (std::string line; std::getline(file, line);) lines.push_back(line);
   if (from > 0 && !lines.empty()) lines.erase(lines.begin());  // most likely cut
   if (lines.size() > kLogTailLines) lines.erase(lines.begin(), lines.end() - kLogTailLines);
-  std::string text;
-  for (const std::string& line : lines) text += "\n    " + line;
-  return text;
+  return lines;
 }
 
 std::string who(const Failure& failure) {
@@ -50,23 +48,37 @@ std::string who(const Failure& failure) {
   return base::str("[the process of ranks 0 to ", failure.ranks - 1, "]");
 }
 
-std::string others_text(const Failure& failure) {
-  return failure.rank >= 0 && failure.ranks > 1 ? "The other ranks were stopped. " : "";
-}
-
-std::string log_text(const Failure& failure) {
-  return failure.log.empty() ? "" : "Its log: " + failure.log;
-}
-
-std::string operations_text(const Failure& failure) {
-  return failure.operations.empty() ? ""
-                                    : "The last operations of every rank: " + failure.operations;
-}
-
 /// Adds `text` as a line of the block, unless there is nothing to say.
 void add_line(std::string& block, std::string text) {
   while (text.ends_with(' ')) text.pop_back();
   if (!text.empty()) block += "\n  " + text;
+}
+
+/// Adds every line of `text`, further in.
+void quote(std::string& block, const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) block += "\n    " + line;
+}
+
+/// How the others ended and what this one wrote last.
+void add_surroundings(std::string& block, const Failure& failure) {
+  add_line(block, failure.others + (failure.log.empty() ? "" : "Its log: " + failure.log));
+  std::vector<std::string> lines = failure.last_lines;
+  if (!failure.log.empty()) {
+    lines = last_lines_of(failure.log);
+  } else if (!lines.empty()) {
+    add_line(block, "Its last lines:");
+  }
+  for (const std::string& line : lines) block += "\n    " + line;
+}
+
+void add_operations(std::string& block, const Failure& failure) {
+  if (!failure.operations.empty()) {
+    add_line(block, "The last operations of every rank: " + failure.operations);
+  } else if (!failure.record.empty()) {
+    add_line(block, "The last operations of every rank:");
+    quote(block, failure.record);
+  }
 }
 
 }  // namespace
@@ -105,9 +117,8 @@ std::string death_block(const Failure& failure) {
   if (failure.ending.signal == SIGKILL) {
     add_line(block, "If nobody sent it, the system ran out of memory: `dmesg` tells.");
   }
-  add_line(block, others_text(failure) + log_text(failure));
-  if (!failure.log.empty()) block += tail_of(failure.log);
-  add_line(block, operations_text(failure));
+  add_surroundings(block, failure);
+  add_operations(block, failure);
   return block;
 }
 
@@ -115,13 +126,23 @@ std::string error_block(const Failure& failure) {
   std::string block = failure.status.error;
   while (block.ends_with('\n')) block.pop_back();
   if (!block.starts_with("[")) block = who(failure) + " " + block;
-  add_line(block, log_text(failure));
-  add_line(block, operations_text(failure));
+  if (!failure.log.empty()) add_line(block, "Its log: " + failure.log);
+  add_operations(block, failure);
+  return block;
+}
+
+std::string stopped_block(const Failure& failure) {
+  std::string block = base::str(who(failure), " was stopped (SIGSTOP) for ",
+                                seconds_text(failure.stopped_seconds), place_text(failure.status),
+                                "; the timeout is ", seconds_text(failure.timeout_s), ".");
+  std::istringstream waits(failure.waits);
+  for (std::string line; std::getline(waits, line);) add_line(block, line);
+  add_surroundings(block, failure);
+  add_operations(block, failure);
   return block;
 }
 
 int exit_code_of(const Failure& failure) {
-  constexpr int kRankDied = 4;
   constexpr int kLastOfTable = 8;
   if (failure.ending.signal != 0 && failure.status.error.empty()) return kRankDied;
   const int code = failure.status.error.empty() || failure.status.exit_code == 0

@@ -2,16 +2,11 @@
 ///
 /// shm       one process a rank (fork + exec) over a Region this process created; the descriptor is
 ///           inherited. Rank r is bound to the r-th allowed core when ranks do not exceed cores; a
-///           lone rank is not bound.
+///           lone rank is not bound. The program need not know Lockstep.
 /// threads   one process that runs all ranks as threads.
 ///
-/// Children get SIGKILL when this process dies. The environment of a rank:
-///   LOCKSTEP_ENGINE shm | threads     LOCKSTEP_RANK 0..N-1 (shm)     LOCKSTEP_WORLD_SIZE N
-///   LOCKSTEP_REGION_FD                LOCKSTEP_TIMEOUT_S             LOCKSTEP_OVERSUBSCRIBED 0 | 1
-///   LOCKSTEP_CONSOLE_FD               where progress goes (rank 0, when there is a log folder)
-///   LOCKSTEP_LOGGED 0 | 1             stderr is a log of the rank's own
-///   OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 ATEN_CPU_CAPABILITY=(the best of this machine),
-///   these three unless the caller's environment says otherwise.
+/// Children get SIGKILL when this process dies. What a rank finds in its environment:
+/// launch/rank_environment.h. How a job lives and ends: docs/concepts/launch.md
 #pragma once
 
 #include <string>
@@ -19,16 +14,46 @@
 
 namespace lockstep::launch {
 
+/// Which part of a larger job this host runs. The default: all of it.
+struct Share {
+  int first_rank = 0;
+  int world_size = 0;  // 0: the ranks of this host are all there are
+  int node_rank = 0;
+  /// Where rank 0 can be met, for programs that meet over TCP. Port 0: a free one of this host is
+  /// looked for at each start; -1: neither variable is set.
+  std::string master_host = "127.0.0.1";
+  int master_port = -1;
+  std::string job_id = {};  // empty: one of this job's own
+};
+
+enum class Output {
+  /// Ranks write themselves: stderr to their logs or to this process's stderr, stdout of rank 0 to
+  /// this process's, that of the others where their stderr goes.
+  direct,
+  /// What is shown comes by way of this process: whole lines, "[rank 2] " before each if there are
+  /// several ranks. With a log folder rank 0 is shown, the others write to their logs alone.
+  lines,
+};
+
 struct JobOptions {
   std::vector<std::string> command;  // program and arguments of every rank
-  int ranks = 1;
+  int ranks = 1;                     // on this host
   std::string engine = "shm";
-  double timeout_s = 120;  // of the ranks' collectives
-  /// Ranks' stderr goes to rank_0000.log... here; empty: it is inherited. stdout of rank 0 is
-  /// always inherited, that of the others goes where their stderr goes.
+  /// Of the ranks' collectives; also how long a rank may be stopped (SIGSTOP) before the job ends.
+  double timeout_s = 120;
+  /// Ranks' logs: rank_0000.log... here, in restart_1... for those of a second start. Empty: none.
   std::string log_folder = {};
   /// Said on stderr when the first request to stop is passed on; empty: nothing.
   std::string stop_notice = {};
+  Output output = Output::direct;
+  bool tee = false;  // lines and a log folder: all ranks are shown
+  /// How often all ranks are started again after a failure.
+  int max_restarts = 0;
+  /// Each rank has a core of its own, where there are enough.
+  bool bind = true;
+  /// Ranks may start processes; these end too if this process is killed (launch/guardian.h).
+  bool guard = false;
+  Share share = {};
 };
 
 struct JobResult {
@@ -37,15 +62,22 @@ struct JobResult {
 };
 
 /// Blocks until every rank is gone; what goes wrong is in the result, nothing is thrown. After the
-/// first failure the others are told (the region's abort; a stopped process is woken for it), get
-/// SIGTERM after 1 s and SIGKILL after 3 s more. A log folder gets last_operations.txt then. SIGINT
-/// and SIGTERM of this process: the first is passed on (ranks finish their step, save, and exit
-/// 75), the second kills.
+/// first failure the others are told (the region's abort; a stopped process is woken for it); ranks
+/// that never joined the region get SIGTERM at once, the rest after 1 s, and SIGKILL after 3 s
+/// more. A log folder gets last_operations.txt then.
+///
+/// SIGINT, SIGTERM and SIGHUP of this process: the first is passed on (ranks finish their step,
+/// save, and exit 75), the second kills, as SIGQUIT does at once. SIGUSR1 (save and go on) and
+/// SIGUSR2 (dump stacks and pending calls) are passed on to ranks that catch them.
 ///
 /// A rank that fails says so with Endpoint::fail and exits with a non-zero code; 75 is no failure.
-/// Exit code: the first cause's (4 for a rank that died); 75 if ranks stopped on request; 128 + the
-/// signal if they were stopped before they could save; 2 if the program is missing or 0 ranks are
-/// asked for.
+/// Exit code: the first cause's (4 for a rank that died); 5 for a rank that was stopped for longer
+/// than the timeout; 75 if ranks stopped on request; 128 + the signal if they were stopped before
+/// they could save; 2 if the program is missing or 0 ranks are asked for; 3 if what ranks wrote
+/// could not be written.
+///
+/// After a failure with restarts left, the report is printed to stderr and all ranks are started
+/// again, over a new region. Code 2 and a request to stop end the job all the same.
 JobResult run_job(const JobOptions& options);
 
 /// The folder of the running executable.

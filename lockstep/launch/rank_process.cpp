@@ -19,9 +19,23 @@
 namespace lockstep::launch {
 namespace {
 
-bool is_program(const std::string& path) {
+constexpr const char* kNotThere = "there is no such program";
+constexpr const char* kNotExecutable = "it may not be executed";
+
+/// Why `path` cannot be started; empty if it can.
+std::string what_hinders(const std::string& path) {
   struct stat info {};
-  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
+  if (stat(path.c_str(), &info) != 0) return kNotThere;
+  if (S_ISDIR(info.st_mode)) return "it is a folder";
+  if (!S_ISREG(info.st_mode)) return "it is no regular file";
+  if (access(path.c_str(), X_OK) != 0) return kNotExecutable;
+  return "";
+}
+
+std::string what_helps(const std::string& name, const std::string& why) {
+  if (why == kNotThere) return "\n  Is the installation complete? `lockstep doctor` looks.";
+  if (why != kNotExecutable) return "";
+  return base::str("\n  `chmod +x ", name, "` allows it; or name its interpreter: sh, python3.");
 }
 
 /// Everything the child needs, laid out before the fork.
@@ -56,12 +70,15 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
   setpgid(0, 0);
   // A background group that writes to a terminal with `stty tostop` would be stopped.
   std::signal(SIGTTOU, SIG_IGN);
+  // What `lockstep` ignores for its own writes is not for a program that never asked for it.
+  std::signal(SIGPIPE, SIG_DFL);
+  std::signal(SIGXFSZ, SIG_DFL);
   sigprocmask(SIG_SETMASK, &p.options.signal_mask, nullptr);
   // A refusal is harmless: the rank then runs anywhere.
   if (p.options.core >= 0) sched_setaffinity(0, sizeof p.cores, &p.cores);
   dup2(p.null_input, STDIN_FILENO);
-  if (p.options.log >= 0) dup2(p.options.log, STDERR_FILENO);
-  if (!p.options.own_stdout) dup2(STDERR_FILENO, STDOUT_FILENO);
+  if (p.options.out >= 0) dup2(p.options.out, STDOUT_FILENO);
+  if (p.options.err >= 0) dup2(p.options.err, STDERR_FILENO);
   for (const int fd : p.options.inherited) {
     if (fcntl(fd, F_SETFD, 0) != 0) give_up();
   }
@@ -74,15 +91,15 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
 
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
-    if (is_program(name)) return name;
-    throw UsageError(base::str("cannot start ", name, ": there is no such program.\n  ",
-                               "Is the installation complete? `lockstep doctor` looks."));
+    const std::string why = what_hinders(name);
+    if (why.empty()) return name;
+    throw UsageError(base::str("cannot start ", name, ": ", why, ".", what_helps(name, why)));
   }
   const char* path = std::getenv("PATH");
   std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
   for (std::string folder; std::getline(folders, folder, ':');) {
     const std::string file = folder + "/" + name;
-    if (!folder.empty() && is_program(file)) return file;
+    if (!folder.empty() && what_hinders(file).empty()) return file;
   }
   throw UsageError(base::str("cannot start ", name, ": there is no such program in PATH.\n  ",
                              "A program of this folder is written ./", name));
@@ -125,21 +142,11 @@ pid_t spawn(const SpawnOptions& options) {
   close(report[0]);
   if (got == static_cast<ssize_t>(sizeof reason)) {
     waitpid(pid, nullptr, 0);
-    throw UsageError(base::str("cannot start ", options.program, ": ", std::strerror(reason)));
+    throw UsageError(base::str(
+        "cannot start ", options.program, ": ", std::strerror(reason),
+        reason == ENOEXEC ? ".\n  A script begins with its interpreter's line: #!/bin/sh" : "."));
   }
   return pid;
-}
-
-std::vector<int> allowed_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) {
-    for (int core = 0; core < CPU_SETSIZE; ++core) {
-      if (CPU_ISSET(core, &set)) cores.push_back(core);
-    }
-  }
-  return cores;
 }
 
 }  // namespace lockstep::launch

@@ -1,6 +1,5 @@
 #include "lockstep/launch/signal_inbox.h"
 
-#include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -23,7 +22,7 @@ bool is_ignored(int signal) {
 SignalInbox::SignalInbox() {
   sigemptyset(&caught_);
   sigaddset(&caught_, SIGCHLD);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
     if (!is_ignored(signal)) sigaddset(&caught_, signal);
   }
   fd_ = signalfd(-1, &caught_, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -45,9 +44,12 @@ SignalInbox::~SignalInbox() {
   pthread_sigmask(SIG_SETMASK, &outer_mask_, nullptr);
 }
 
-std::optional<int> SignalInbox::next(std::chrono::milliseconds patience) {
-  pollfd wanted{fd_, POLLIN, 0};
-  if (poll(&wanted, 1, static_cast<int>(patience.count())) <= 0) return std::nullopt;
+std::optional<int> SignalInbox::next(std::chrono::milliseconds patience,
+                                     std::vector<pollfd> others) {
+  others.push_back({fd_, POLLIN, 0});
+  if (poll(others.data(), others.size(), static_cast<int>(patience.count())) <= 0) {
+    return std::nullopt;
+  }
   signalfd_siginfo info{};
   if (read(fd_, &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return std::nullopt;
   return static_cast<int>(info.ssi_signo);

@@ -1,11 +1,15 @@
-/// Signals as messages: while it lives, SIGINT, SIGTERM, SIGHUP and SIGCHLD of this process are
-/// read from a descriptor instead of interrupting whatever runs. Signals that the caller ignored
-/// stay ignored, except SIGCHLD: a process that ignores it loses its children's exit codes.
+/// Signals as messages: while it lives, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and
+/// SIGCHLD of this process are read from a descriptor instead of interrupting whatever runs.
+/// Signals that the caller ignored stay ignored, except SIGCHLD: a process that ignores it loses
+/// its children's exit codes.
 #pragma once
+
+#include <poll.h>
 
 #include <chrono>
 #include <csignal>
 #include <optional>
+#include <vector>
 
 namespace lockstep::launch {
 
@@ -16,8 +20,8 @@ class SignalInbox {
   SignalInbox(const SignalInbox&) = delete;
   SignalInbox& operator=(const SignalInbox&) = delete;
 
-  /// The next signal, or nothing after `patience`.
-  std::optional<int> next(std::chrono::milliseconds patience);
+  /// The next signal; nothing after `patience`, or when one of `others` is ready.
+  std::optional<int> next(std::chrono::milliseconds patience, std::vector<pollfd> others = {});
 
   /// The mask that was in force before, for new processes.
   const sigset_t& outer_mask() const { return outer_mask_; }

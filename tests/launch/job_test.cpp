@@ -23,6 +23,7 @@
 #include <thread>
 
 #include "lockstep/base/str.h"
+#include "lockstep/launch/cores.h"
 #include "lockstep/launch/rank_environment.h"
 #include "lockstep/launch/rank_process.h"
 #include "lockstep/net/world.h"
@@ -455,9 +456,9 @@ TEST(Job, ReportsTheRankThatExitedWithACode) {
   EXPECT_LT(seconds_of([&] { result = run_job(options); }), 5);
   EXPECT_EQ(result.exit_code, 7);
   EXPECT_TRUE(result.error.starts_with("[rank 2 of 4] exited with code 7, after ")) << result.error;
-  expect_contains(result.error, "\n  The other ranks were stopped. Its log: " + folder.path() +
-                                    "/rank_0002.log\n    first word\n    last word");
-  EXPECT_EQ(result.error.find("rank 1"), std::string::npos) << result.error;
+  expect_contains(result.error,
+                  "\n  Ranks 0, 1 and 3 were ended by the launcher. Its log: " + folder.path() +
+                      "/rank_0002.log\n    first word\n    last word");
 }
 
 TEST(Job, ACodeThatTheTableDoesNotKnowIsADeath) {
@@ -512,13 +513,16 @@ TEST(Job, KeepsTheLastOperationsOfEveryRank) {
                                     "/last_operations.txt");
   const std::string operations = folder.text_of("last_operations.txt");
   for (const int rank : {0, 1, 2}) {
-    expect_contains(operations, base::str("rank ", rank, ":\n  barrier on \"world\" #"));
+    expect_contains(operations,
+                    base::str("rank ", rank, " at step 0, in forward:\n  barrier on \"world\" #"));
   }
   // An error of the rank's own: the file is there, and not in the way.
   options = job_of("one_fails", {"1", "1"}, 2);
   options.log_folder = folder.path();
   EXPECT_EQ(run_job(options).error.find("last_operations"), std::string::npos);
-  EXPECT_EQ(folder.text_of("last_operations.txt"), "rank 0:\n  none\nrank 1:\n  none\n");
+  EXPECT_EQ(folder.text_of("last_operations.txt"),
+            "rank 0 before the first step, in start:\n  none\n"
+            "rank 1 before the first step, in start:\n  none\n");
 }
 
 TEST(Job, TheFirstErrorIsReportedAndNotItsEchoes) {

@@ -1,0 +1,77 @@
+#include "lockstep/cli/run.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/cli/arguments.h"
+#include "lockstep/cli/job.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr const char* kExample = "  lockstep run -n 2 -- ./my_program --its-own flags";
+
+[[noreturn]] void refuse_without_program(const std::vector<std::string>& strays) {
+  if (strays.empty()) throw UsageError(base::str("lockstep run: what should it run?\n", kExample));
+  throw UsageError(base::str("lockstep run: \"", strays.front(),
+                             "\" stands before a `--`, and the ", "program comes after it.\n",
+                             kExample));
+}
+
+void make_log_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) return;
+  throw EnvironmentError(base::str("cannot make ", folder, ": ", error.message(), "."));
+}
+
+}  // namespace
+
+bool parse_run(const std::vector<std::string>& args, launch::JobOptions& job) {
+  const auto divider = std::find(args.begin(), args.end(), "--");
+  CLI::App app(
+      "Starts any program as the ranks of a job: lockstep run -n N [flags] -- PROGRAM ARGS...\n"
+      "A rank finds its place in RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and the\n"
+      "other variables of torchrun, and in those of Lockstep.",
+      "lockstep run");
+  add_ranks(app, job.ranks, "ranks (default 1)");
+  app.add_option("--log-dir", job.log_folder,
+                 "what ranks write goes to rank_0000.log... here; rank 0 is shown too");
+  app.add_flag("--tee", job.tee, "with --log-dir: all ranks are shown");
+  app.add_option("--max-restarts", job.max_restarts,
+                 "how often all ranks are started again after a failure (default 0)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option(
+         "--timeout-s", job.timeout_s,
+         "how long ranks wait for each other (default 120), and how long one may be stopped")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--engine", job.engine, "shm: ranks are processes of this host (default)")
+      ->check(CLI::IsMember({"shm"}));
+  app.add_flag("!--no-bind", job.bind, "ranks share all cores, instead of one each");
+  std::vector<std::string> strays;
+  app.add_option("PROGRAM", strays, "what to start, and its own arguments, after `--`");
+  if (!parse_arguments(app, {args.begin(), divider})) return false;
+  if (divider == args.end() || divider + 1 == args.end() || !strays.empty()) {
+    refuse_without_program(strays);
+  }
+  if (job.tee && job.log_folder.empty()) {
+    throw UsageError("lockstep run: --tee is about logs: give a --log-dir, or leave it out.");
+  }
+  job.command.assign(divider + 1, args.end());
+  job.output = launch::Output::lines;
+  job.guard = true;
+  job.share.master_port = 0;
+  return true;
+}
+
+int run_command_of_ranks(const std::vector<std::string>& args) {
+  launch::JobOptions job;
+  if (!parse_run(args, job)) return 0;
+  if (job.ranks < 1) throw UsageError(base::str("-n ", job.ranks, ": a job has at least 1 rank"));
+  if (!job.log_folder.empty()) make_log_folder(job.log_folder);
+  return run_and_report(job);
+}
+
+}  // namespace lockstep::cli
