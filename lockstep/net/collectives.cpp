@@ -1,4 +1,5 @@
 // Gathers, broadcast, all-to-all, barrier: moves without arithmetic.
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -133,7 +134,13 @@ void Group::broadcast(void* data, int64_t count, DType type, int root) {
     copy(data, from, bytes);
     call.entry().bytes += bytes;
   }
-  if (!g.came_with(root).inlined) g.step();
+  if (g.came_with(root).inlined) return;
+  // Only the root's memory was read: it waits for all, and nobody else has to.
+  if (g.rank == root) {
+    g.step();
+  } else {
+    g.say_done();
+  }
 }
 
 void Group::all_to_all(const void* in, std::span<const int64_t> send_counts, void* out,
@@ -145,43 +152,20 @@ void Group::all_to_all(const void* in, std::span<const int64_t> send_counts, voi
   const int64_t width = width_of(type);
   const int n = size();
   Descriptor& mine = g.prepare({.operation = Operation::all_to_all, .type = type});
-  mine.items = 2 * n;
-  auto* list = static_cast<int64_t*>(g.list_room(mine, 2 * n * int64_t{sizeof(int64_t)}));
-  std::copy(send_counts.begin(), send_counts.end(), list);
-  std::copy(recv_counts.begin(), recv_counts.end(), list + n);
+  g.announce_counts(mine, send_counts, recv_counts);
   g.offer(mine, in, std::accumulate(send_counts.begin(), send_counts.end(), int64_t{0}) * width);
   g.meet(mine);
 
-  const auto counts_of = [&](int p) {
-    return reinterpret_cast<const int64_t*>(g.at(g.came_with(p).list));
-  };
-  // Every rank looks at every pair, its own first: all must know before one uses another's memory.
-  for (int p = 0; p < n; ++p) {
-    if (counts_of(p)[g.rank] != recv_counts[p]) {
-      g.fail(base::str("rank ", p, " sends ", counts_of(p)[g.rank], " ", name_of(type),
-                       " to this rank, which expects ", recv_counts[p], "."));
-    }
-    if (counts_of(p)[n + g.rank] != send_counts[p]) {
-      g.fail(base::str("rank ", p, " expects ", counts_of(p)[n + g.rank], " ", name_of(type),
-                       " from this rank, which sends ", send_counts[p], "."));
-    }
-  }
-  for (int p = 0; p < n; ++p) {
-    const int64_t* sends = counts_of(p);
-    for (int q = 0; q < n; ++q) {
-      if (sends[q] != counts_of(q)[n + p]) {
-        g.fail(base::str("rank ", p, " sends ", sends[q], " ", name_of(type), " to rank ", q,
-                         ", which expects ", counts_of(q)[n + p], "."));
-      }
-    }
-  }
-  const auto sent_before = [&](const int64_t* counts) {
-    return std::accumulate(counts, counts + g.rank, int64_t{0}) * width;
+  g.compare_counts(type);
+  const auto sent_before = [&](int from) {
+    int64_t before = 0;
+    for (int q = 0; q < g.rank; ++q) before += g.sent(from, q);
+    return before * width;
   };
   char* const to = static_cast<char*>(out);
   const int64_t own_start =
       std::accumulate(recv_counts.begin(), recv_counts.begin() + g.rank, int64_t{0}) * width;
-  copy(to + own_start, static_cast<const char*>(in) + sent_before(send_counts.data()),
+  copy(to + own_start, static_cast<const char*>(in) + sent_before(g.rank),
        send_counts[g.rank] * width);
   g.expect_peers_memory();
   if (!g.everyone_reachable()) {
@@ -193,11 +177,55 @@ void Group::all_to_all(const void* in, std::span<const int64_t> send_counts, voi
     const int p = (g.rank + i) % n;
     start = p == 0 ? 0 : start + recv_counts[p - 1] * width;
     if (recv_counts[p] > 0) {
-      copy(to + start, g.offered_by(p) + sent_before(counts_of(p)), recv_counts[p] * width);
+      copy(to + start, g.offered_by(p) + sent_before(p), recv_counts[p] * width);
     }
     call.entry().bytes += recv_counts[p] * width;
   }
   if (!g.everyone_inlined()) g.step();
+}
+
+void Group::Impl::announce_counts(Descriptor& mine, std::span<const int64_t> sends,
+                                  std::span<const int64_t> receives) {
+  const auto is_first = [&](int64_t count) { return count == sends[0]; };
+  if (std::all_of(sends.begin(), sends.end(), is_first) &&
+      std::all_of(receives.begin(), receives.end(), is_first)) {
+    mine.out = sends[0];  // no address here
+    return;
+  }
+  mine.items = 2 * size();
+  auto* list = static_cast<int64_t*>(list_room(mine, mine.items * int64_t{sizeof(int64_t)}));
+  std::copy(sends.begin(), sends.end(), list);
+  std::copy(receives.begin(), receives.end(), list + size());
+}
+
+int64_t Group::Impl::sent(int from, int to) const {
+  const Descriptor& d = came_with(from);
+  return d.items == 0 ? d.out : reinterpret_cast<const int64_t*>(at(d.list))[to];
+}
+
+int64_t Group::Impl::wanted(int to, int from) const {
+  const Descriptor& d = came_with(to);
+  return d.items == 0 ? d.out : reinterpret_cast<const int64_t*>(at(d.list))[size() + from];
+}
+
+void Group::Impl::compare_counts(DType type) {
+  for (int p = 0; p < size(); ++p) {
+    if (sent(p, rank) != wanted(rank, p)) {
+      fail(base::str("rank ", p, " sends ", sent(p, rank), " ", name_of(type),
+                     " to this rank, which expects ", wanted(rank, p), "."));
+    }
+    if (wanted(p, rank) != sent(rank, p)) {
+      fail(base::str("rank ", p, " expects ", wanted(p, rank), " ", name_of(type),
+                     " from this rank, which sends ", sent(rank, p), "."));
+    }
+  }
+  for (int p = 0; p < size(); ++p) {
+    for (int q = 0; q < size(); ++q) {
+      if (sent(p, q) == wanted(q, p)) continue;
+      fail(base::str("rank ", p, " sends ", sent(p, q), " ", name_of(type), " to rank ", q,
+                     ", which expects ", wanted(q, p), "."));
+    }
+  }
 }
 
 void Group::barrier() {

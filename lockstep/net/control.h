@@ -111,24 +111,33 @@ struct TermEntry {
 };
 
 inline constexpr int64_t kNotReachable = -1;
+inline constexpr int64_t kFewBytes = 8;
+inline constexpr uint8_t kInPayload = 1;
+inline constexpr uint8_t kInFew = 2;
 
-/// What a rank announces when it comes to a collective. Two cache lines for the smallest calls.
+/// What a rank announces when it comes to a collective. The smallest calls are one cache line: a
+/// second one would double the time that a peer needs to fetch them.
 struct alignas(64) Descriptor {
   Signal arrived;  // the low 32 bits of the collective's number
   Operation operation;
   DType type;
   ReduceOp reduce_op;
-  uint8_t inlined;  // all this rank's data are in `payload`
+  uint8_t inlined;  // all this rank's data are in here: kInPayload or kInFew
   int32_t root;
   int64_t count;
   uint64_t counts_hash;  // of the counts by rank, or of a name
   int64_t in;            // addresses for peers; kNotReachable for memory that they cannot read
   int64_t out;
-  int64_t list;  // of `items` TermEntry or int64_t counts
+  union {
+    int64_t list;                     // of `items` TermEntry or int64_t counts
+    std::array<char, kFewBytes> few;  // without items: data that share this cache line
+  };
   int32_t items;
   int32_t leaves;
   std::array<char, plan::kInlineBytes> payload;
   std::array<char, 256> list_room;  // where the list is, unless it is longer
+
+  const char* inline_data() const { return inlined == kInFew ? few.data() : payload.data(); }
 };
 static_assert(sizeof(Descriptor) == 64 + plan::kInlineBytes + 256);
 

@@ -120,7 +120,7 @@ Descriptor& Group::Impl::prepare(const What& what) {
   mine.operation = what.operation;
   mine.type = what.type;
   mine.reduce_op = what.reduce_op;
-  mine.inlined = 1;
+  mine.inlined = kInPayload;
   mine.root = what.root;
   mine.count = what.count;
   mine.counts_hash = what.counts_hash;
@@ -135,7 +135,10 @@ Descriptor& Group::Impl::prepare(const What& what) {
 
 void Group::Impl::offer(Descriptor& mine, const void* data, int64_t bytes) {
   if (bytes <= plan::kInlineBytes) {
-    if (bytes > 0) std::memcpy(mine.payload.data(), data, static_cast<size_t>(bytes));
+    const bool few = bytes <= kFewBytes && mine.items == 0;
+    mine.inlined = few ? kInFew : kInPayload;
+    char* room = few ? mine.few.data() : mine.payload.data();
+    if (bytes > 0) std::memcpy(room, data, static_cast<size_t>(bytes));
     return;
   }
   mine.inlined = 0;
@@ -168,7 +171,7 @@ void Group::Impl::meet(const Descriptor& mine) {
 
 const char* Group::Impl::offered_by(int peer) const {
   const Descriptor& theirs = came_with(peer);
-  if (theirs.inlined) return theirs.payload.data();
+  if (theirs.inlined) return theirs.inline_data();
   return theirs.in == kNotReachable ? nullptr : at(theirs.in);
 }
 
@@ -186,8 +189,10 @@ bool Group::Impl::everyone_reachable() const {
   return true;
 }
 
+void Group::Impl::say_done() { lines[rank]->steps.raise(++steps); }
+
 void Group::Impl::step() {
-  lines[rank]->steps.raise(++steps);
+  say_done();
   for (int i = 1; i < size(); ++i) {
     const int peer = (rank + i) % size();
     wait_for(peer, lines[peer]->steps, steps);

@@ -98,8 +98,10 @@ struct Group::Impl {
   /// To be called before peers' memory is used: one that came and has given up since (it timed out)
   /// no longer keeps its memory for us.
   void expect_peers_memory() { throw_if_broken(collectives); }
-  /// Waits until every rank has called it as often as this one.
+  /// Waits until every rank has called it, or say_done, as often as this one.
   void step();
+  /// The part of step that others wait for: this rank is through with its peers' memory.
+  void say_done();
 
   int64_t address_of(const void* data, int64_t bytes) const;
   char* at(int64_t address) const;
@@ -136,6 +138,15 @@ struct Group::Impl {
                      int64_t bytes);
 
   // ---- moves (collectives.cpp) ----
+
+  /// Names this rank's counts of an all-to-all: one number if they are all the same, else a list.
+  void announce_counts(Descriptor& mine, std::span<const int64_t> sends,
+                       std::span<const int64_t> receives);
+  /// What rank `from` announced to send to `to`, and what `to` announced to expect of `from`.
+  int64_t sent(int from, int to) const;
+  int64_t wanted(int to, int from) const;
+  /// Every rank looks at every pair, its own first: all must know before one uses another's memory.
+  void compare_counts(DType type);
 
   std::vector<std::string> gather_text(Operation operation, const std::string& mine, uint64_t hash);
 

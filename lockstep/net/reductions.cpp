@@ -32,13 +32,16 @@ SumRecipe make_recipe(int leaves, std::vector<std::vector<plan::LeafRange>> term
 char* Group::Impl::announce_terms(Descriptor& mine, std::span<const Term> terms, int leaves,
                                   int64_t bytes) {
   const auto num_terms = static_cast<int64_t>(terms.size());
-  mine.items = static_cast<int32_t>(num_terms);
+  mine.items = leaves == 0 ? 0 : static_cast<int32_t>(num_terms);
   const int64_t total = num_terms * bytes;
   bool reachable = true;
   for (const Term& term : terms) reachable &= address_of(term.data, bytes) != kNotReachable;
 
   char* copies = nullptr;
-  if (total <= plan::kInlineBytes) {
+  if (leaves == 0 && total <= kFewBytes) {
+    mine.inlined = kInFew;
+    copies = mine.few.data();
+  } else if (total <= plan::kInlineBytes) {
     copies = mine.payload.data();
   } else {
     mine.inlined = 0;
@@ -104,7 +107,7 @@ const char* Group::Impl::term_of(const SumRecipe::Source& source, std::span<cons
                                  int leaves, int64_t bytes) const {
   if (source.rank == rank) return static_cast<const char*>(mine[source.index].data);
   const Descriptor& d = came_with(source.rank);
-  if (d.inlined) return d.payload.data() + source.index * bytes;
+  if (d.inlined) return d.inline_data() + source.index * bytes;
   if (d.in == kNotReachable) return nullptr;
   return at(leaves == 0 ? d.in
                         : reinterpret_cast<const TermEntry*>(at(d.list))[source.index].address);

@@ -8,8 +8,8 @@
 namespace lockstep::net {
 namespace {
 
-constexpr int64_t kSlots = 16;
-constexpr int64_t kSlotBytes = 512 * KiB;
+constexpr int64_t kSlots = 8;
+constexpr int64_t kSlotBytes = 256 * KiB;
 
 void copy(void* to, const void* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -36,7 +36,7 @@ char* Staging::place(char* ring, int64_t pass, int64_t part) const {
   return ring + pass % kSlots * slot_bytes_ + part * chunk_ * width_;
 }
 
-const char* Staging::of(int peer, int64_t pass, int64_t part) const {
+char* Staging::of(int peer, int64_t pass, int64_t part) const {
   // Published before the peer's first step, which this rank has waited for.
   return place(group_.at(group_.lines[peer]->staging.load(std::memory_order_relaxed)), pass, part);
 }
@@ -47,8 +47,10 @@ plan::ElementRange Staging::range(int64_t pass, int64_t count) const {
 
 namespace {
 
-/// Both staged reductions. Owner p reduces elements [starts[p], starts[p] + counts[p]). Part
-/// (term k, owner p) of a chunk is k * ranks + p; the last part is the owner's result.
+/// Both staged reductions. Owner p reduces elements [starts[p], starts[p] + counts[p]). A chunk has
+/// a part for each term and each other owner; the owner stores the sum over the first term's part,
+/// where the rank that copied the term in finds it: lines that were read a moment ago, and a third
+/// less of the ring than with a part for results.
 void staged_reduce(Group::Impl& group, const SumRecipe& recipe, std::span<const Term> terms,
                    std::span<const void* const> found, std::span<const int64_t> counts,
                    char* own_result, char* whole_result, DType type, ReduceOp op,
@@ -57,21 +59,25 @@ void staged_reduce(Group::Impl& group, const SumRecipe& recipe, std::span<const 
   const int me = group.rank;
   const int64_t width = width_of(type);
   const std::vector<int64_t> starts = starts_of(counts);
-  size_t most_terms = 0;
+  size_t most_terms = 1;  // the sum needs a part on a rank without terms, too
   for (const auto& held : recipe.terms_by_rank) most_terms = std::max(most_terms, held.size());
-  const int64_t result_part = static_cast<int64_t>(most_terms) * ranks;
   const int64_t longest = *std::max_element(counts.begin(), counts.end());
-  Staging ring(group, result_part + 1, width, longest);
+  const int64_t parts = static_cast<int64_t>(most_terms) * std::max(1, ranks - 1);
+  Staging ring(group, parts, width, longest);
+  const auto part_of = [ranks](int64_t term, int holder, int owner) {
+    return term * (ranks - 1) + owner - (owner > holder ? 1 : 0);
+  };
   const bool in_reach = group.came_with(me).in != kNotReachable || group.came_with(me).inlined;
 
   std::vector<const void*> sources(recipe.sources.size());
+  std::vector<void*> results;
   const auto copy_in = [&](int64_t pass) {
     if (in_reach) return;
     for (size_t k = 0; k < terms.size(); ++k) {
       for (int p = 0; p < ranks; ++p) {
         if (p == me) continue;
         const auto range = ring.range(pass, counts[p]);
-        copy(ring.mine(pass, static_cast<int64_t>(k) * ranks + p),
+        copy(ring.mine(pass, part_of(static_cast<int64_t>(k), me, p)),
              static_cast<const char*>(terms[k].data) + (starts[p] + range.lo) * width,
              range.size() * width);
       }
@@ -82,26 +88,25 @@ void staged_reduce(Group::Impl& group, const SumRecipe& recipe, std::span<const 
     if (range.size() == 0) return;
     int64_t elsewhere = 0;
     for (size_t t = 0; t < recipe.sources.size(); ++t) {
-      const auto& source = recipe.sources[t];
-      sources[t] =
-          found[t] != nullptr
-              ? static_cast<const char*>(found[t]) + (starts[me] + range.lo) * width
-              : ring.of(source.rank, pass, static_cast<int64_t>(source.index) * ranks + me);
-      if (source.rank != me) ++elsewhere;
+      const auto& [holder, index] = recipe.sources[t];
+      sources[t] = found[t] != nullptr
+                       ? static_cast<const char*>(found[t]) + (starts[me] + range.lo) * width
+                       : ring.of(holder, pass, part_of(index, holder, me));
+      if (holder != me) ++elsewhere;
     }
-    void* const results[] = {own_result + range.lo * width, ring.mine(pass, result_part)};
-    reduce(type, op, sources, recipe.additions, std::span(results, whole_result != nullptr ? 2 : 1),
-           range.size());
-    entry.bytes += elsewhere * range.size() * width;
+    results.assign(1, own_result + range.lo * width);
+    for (int p = 0; p < ranks && whole_result != nullptr; ++p) {
+      if (p != me) results.push_back(ring.of(p, pass, part_of(0, p, me)));
+    }
+    reduce(type, op, sources, recipe.additions, results, range.size());
+    entry.bytes += (elsewhere + static_cast<int64_t>(results.size()) - 1) * range.size() * width;
   };
   const auto copy_out = [&](int64_t pass) {
-    if (whole_result == nullptr) return;
-    for (int i = 1; i < ranks; ++i) {
-      const int p = (me + i) % ranks;
+    for (int p = 0; p < ranks && whole_result != nullptr; ++p) {
+      if (p == me) continue;
       const auto range = ring.range(pass, counts[p]);
-      copy(whole_result + (starts[p] + range.lo) * width, ring.of(p, pass, result_part),
+      copy(whole_result + (starts[p] + range.lo) * width, ring.mine(pass, part_of(0, me, p)),
            range.size() * width);
-      entry.bytes += range.size() * width;
     }
   };
   ring.run(copy_in, use, copy_out);
@@ -167,8 +172,7 @@ void staged_all_to_all(Group::Impl& group, const void* in, std::span<const int64
   // The longest piece between any pair: all ranks agree on it.
   int64_t longest = 0;
   for (int p = 0; p < group.size(); ++p) {
-    const auto* counts = reinterpret_cast<const int64_t*>(group.at(group.came_with(p).list));
-    longest = std::max(longest, *std::max_element(counts, counts + group.size()));
+    for (int q = 0; q < group.size(); ++q) longest = std::max(longest, group.sent(p, q));
   }
   Staging ring(group, group.size(), width, longest);
   const bool in_reach = group.offered_by(me) != nullptr;
@@ -189,9 +193,8 @@ void staged_all_to_all(Group::Impl& group, const void* in, std::span<const int64
           if (range.size() == 0) continue;
           const char* from = ring.of(p, pass, me);
           if (const char* offered = group.offered_by(p)) {
-            const auto* sent = reinterpret_cast<const int64_t*>(group.at(group.came_with(p).list));
             int64_t start = range.lo;
-            for (int q = 0; q < me; ++q) start += sent[q];
+            for (int q = 0; q < me; ++q) start += group.sent(p, q);
             from = offered + start * width;
           }
           copy(static_cast<char*>(out) + (recv_starts[p] + range.lo) * width, from,

@@ -2,8 +2,9 @@
 ///
 ///   pass c:   copy chunk c in   |   use chunk c - 1   |   copy chunk c - 2 out   |   meet
 ///
-/// The ring is several MiB: a slot is written again only when the line has long left the cache of
-/// the core that read it. A small double buffer runs at a tenth of the speed.
+/// The ring is 2 MiB: a slot is written again only when the line has left the nearest caches of the
+/// core that read it (a small double buffer runs at a tenth of the speed on some processors), and
+/// what was copied in is still near when it is copied out.
 #pragma once
 
 #include <span>
@@ -21,7 +22,7 @@ class Staging {
   int64_t chunk() const { return chunk_; }
   int64_t passes() const { return passes_; }  // chunks in the longest piece
   char* mine(int64_t pass, int64_t part) const { return place(own_, pass, part); }
-  const char* of(int peer, int64_t pass, int64_t part) const;
+  char* of(int peer, int64_t pass, int64_t part) const;
 
   /// Elements [lo, hi) of chunk `pass` of a piece of `count` elements; empty past its end.
   plan::ElementRange range(int64_t pass, int64_t count) const;
