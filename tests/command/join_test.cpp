@@ -1,0 +1,236 @@
+// Ranks that other launchers start. A launcher that is not installed skips its tests; Slurm is
+// played by a script that starts processes as srun does, with its variables.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "tests/command/command.h"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Arguments = std::vector<std::string>;
+
+/// A program of PATH; empty if there is none.
+std::string found(const std::string& program) {
+  std::istringstream folders(std::getenv("PATH"));
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (::access((folder + "/" + program).c_str(), X_OK) == 0) return folder + "/" + program;
+  }
+  return "";
+}
+
+std::string beside_this(const std::string& name) {
+  return fs::read_symlink("/proc/self/exe").parent_path() / name;
+}
+
+const char* const kSrun = R"(
+# srun.sh RANKS PROGRAM ARGS...: each rank with the variables of srun. As srun without
+# --kill-on-bad-exit does, it leaves the others alone when one fails.
+ranks=$1; shift; pids=
+export SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_NTASKS=$ranks SLURM_STEP_NUM_TASKS=$ranks
+export SLURM_STEP_TASKS_PER_NODE=$ranks SLURM_STEP_NODELIST=$(hostname) SLURM_NODEID=0
+for rank in $(seq 0 $((ranks - 1))); do
+  SLURM_PROCID=$rank SLURM_LOCALID=$rank "$@" &
+  pids="$pids $!"
+done
+code=0
+for pid in $pids; do wait $pid || code=$?; done
+exit $code
+)";
+
+// Debian's python3-torch 1.13 reads "0" as no redirection in a way that Python 3.11 has changed.
+const char* const kTorchrun = R"(
+import torch.distributed.elastic.multiprocessing.api as api
+api.Std.from_str = classmethod(lambda cls, text: cls(int(text)))
+from torch.distributed.run import main
+main()
+)";
+
+/// The words that start N ranks of a program.
+class Start {
+ public:
+  explicit Start(std::string launcher) : launcher_(std::move(launcher)) {
+    std::ofstream(folder_.file("srun.sh")) << kSrun;
+    std::ofstream(folder_.file("torchrun.py")) << kTorchrun;
+  }
+
+  /// Why it cannot be: empty if it can.
+  std::string missing() const {
+    if (launcher_ == "OpenMpi" && found("mpirun.openmpi").empty()) return "no mpirun.openmpi";
+    if (launcher_ == "Mpich" && found("mpirun.mpich").empty()) return "no mpirun.mpich";
+    if (launcher_ == "Torchrun" && !fs::exists("/usr/lib/python3/dist-packages/torch")) {
+      return "no python3-torch";
+    }
+    return "";
+  }
+
+  Arguments words(int ranks, const Arguments& program) const {
+    const std::string count = std::to_string(ranks);
+    Arguments words;
+    if (launcher_ == "OpenMpi") words = {found("mpirun.openmpi"), "--oversubscribe", "-n", count};
+    if (launcher_ == "Mpich") words = {found("mpirun.mpich"), "-n", count};
+    if (launcher_ == "Slurm") words = {"/bin/bash", folder_.file("srun.sh"), count};
+    if (launcher_ == "Torchrun") {
+      words = {"/usr/bin/python3", folder_.file("torchrun.py"), "--standalone",
+               "--no_python",      "--nproc_per_node",          count};
+    }
+    words.insert(words.end(), program.begin(), program.end());
+    return words;
+  }
+
+  static Arguments environment() {
+    return {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+            "LOCKSTEP_TIMEOUT_S=20"};
+  }
+
+  std::unique_ptr<Command> start(int ranks, const Arguments& program) const {
+    return std::make_unique<Command>(words(ranks, program), environment());
+  }
+
+ private:
+  std::string launcher_;
+  TempFolder folder_;
+};
+
+class Join : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!start_.missing().empty()) GTEST_SKIP() << start_.missing() << " on this machine";
+  }
+  static std::string rank_program() { return beside_this("join_rank"); }
+
+  Start start_{GetParam()};
+};
+
+INSTANTIATE_TEST_SUITE_P(Launchers, Join, ::testing::Values("OpenMpi", "Mpich", "Slurm"),
+                         [](const auto& info) { return std::string(info.param); });
+
+/// Every line that the ranks of a whole world print, in any order.
+void expect_sums(const std::string& out, int ranks) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::ostringstream line;
+    line << "rank " << rank << " of " << ranks << ": " << ranks * (ranks + 1) / 2 << "\n";
+    EXPECT_NE(out.find(line.str()), std::string::npos) << line.str() << " is not in\n" << out;
+  }
+}
+
+TEST_P(Join, RanksMeetAndSum) {
+  const CommandResult result = start_.start(3, {rank_program(), "sum"})->wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  expect_sums(result.out, 3);
+}
+
+TEST_P(Join, AScriptBetweenLauncherAndRankIsNoHindrance) {
+  const CommandResult result =
+      start_.start(2, {"/bin/sh", "-c", rank_program() + " sum && " + rank_program() + " sum"})
+          ->wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  expect_sums(result.out, 2);
+}
+
+TEST_P(Join, BAD_9_JobsAtOnceDoNotMeet) {
+  std::vector<std::unique_ptr<Command>> jobs;
+  for (int i = 0; i < 4; ++i) jobs.push_back(start_.start(2, {rank_program(), "sum"}));
+  for (const auto& job : jobs) {
+    const CommandResult result = job->wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    expect_sums(result.out, 2);
+  }
+}
+
+TEST_P(Join, AFailureIsQuotedByTheOthers) {
+  const CommandResult result = start_.start(3, {rank_program(), "fail", "1"})->wait();
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_LT(result.seconds, 20);
+  EXPECT_NE((result.out + result.err).find("rank 1 failed: loss is nan"), std::string::npos)
+      << result.out << result.err;
+}
+
+TEST_P(Join, ADeadRankEndsTheOthers) {
+  const CommandResult result = start_.start(3, {rank_program(), "die", "1"})->wait();
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_LT(result.seconds, 20);
+}
+
+// One test, for torchrun takes seconds to start.
+TEST(JoinTorchrun, RanksMeetAndAFailureIsQuoted) {
+  const Start torchrun("Torchrun");
+  if (!torchrun.missing().empty()) GTEST_SKIP() << torchrun.missing() << " on this machine";
+  const auto good = torchrun.start(3, {beside_this("join_rank"), "sum"});
+  const auto bad = torchrun.start(2, {beside_this("join_rank"), "fail", "1"});
+  const CommandResult sums = good->wait();
+  EXPECT_EQ(sums.exit_code, 0) << sums.err;
+  expect_sums(sums.out, 3);
+  const CommandResult failure = bad->wait();
+  EXPECT_NE(failure.exit_code, 0);
+  EXPECT_NE((failure.out + failure.err).find("loss is nan"), std::string::npos) << failure.err;
+}
+
+// srun leaves the others alone: they notice by themselves.
+TEST(JoinSlurm, SurvivorsNameTheDeadRankAndExitWith4) {
+  const Start srun("Slurm");
+  const CommandResult result = srun.start(3, {beside_this("join_rank"), "die", "0"})->wait();
+  EXPECT_EQ(result.exit_code, 4) << result.err;
+  EXPECT_LT(result.seconds, 10);
+  for (const char* survivor : {"[rank 1 of 3]", "[rank 2 of 3]"}) {
+    EXPECT_NE(result.err.find(survivor), std::string::npos) << result.err;
+  }
+  EXPECT_NE(result.err.find("rank 0 is gone"), std::string::npos) << result.err;
+}
+
+TEST(JoinSlurm, ARankThatNeverComesIsNamed) {
+  // Rank 1 is another program.
+  const std::string program = "test $SLURM_PROCID = 1 || exec " + beside_this("join_rank") + " sum";
+  const Start srun("Slurm");
+  Command job(srun.words(3, {"/bin/sh", "-c", program}), {"LOCKSTEP_TIMEOUT_S=0.5"});
+  const CommandResult result = job.wait();
+  EXPECT_EQ(result.exit_code, 5) << result.err;
+  EXPECT_NE(result.err.find("local rank 1 has not come; local ranks 0 and 2 have"),
+            std::string::npos)
+      << result.err;
+}
+
+// Variables set by hand, as PyTorch's env:// takes them.
+TEST(JoinByHand, FourVariablesAreEnough) {
+  const std::string port = std::to_string(20000 + ::getpid() % 20000);
+  const auto rank = [&](const char* number) {
+    return std::make_unique<Command>(
+        Arguments{beside_this("join_rank"), "sum"},
+        Arguments{std::string("RANK=") + number, "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                  "MASTER_PORT=" + port, "LOCKSTEP_TIMEOUT_S=20"});
+  };
+  const auto one = rank("1");
+  const auto zero = rank("0");
+  const CommandResult of_one = one->wait();
+  const CommandResult of_zero = zero->wait();
+  EXPECT_EQ(of_one.exit_code + of_zero.exit_code, 0) << of_one.err << of_zero.err;
+  expect_sums(of_one.out + of_zero.out, 2);
+}
+
+TEST(JoinByHand, MalformedVariablesAreRefusedByName) {
+  const CommandResult result =
+      Command({beside_this("join_rank"), "sum"}, {"RANK=2", "WORLD_SIZE=2"}).wait();
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_NE(result.err.find("RANK=\"2\" is not below WORLD_SIZE=\"2\""), std::string::npos)
+      << result.err;
+}
+
+TEST(JoinByHand, RanksOnSeveralHostsAreRefusedWithTheReason) {
+  const CommandResult result =
+      Command({beside_this("join_rank"), "sum"},
+              {"RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=1"})
+          .wait();
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_NE(result.err.find("engine shm spans one host"), std::string::npos) << result.err;
+}
+
+}  // namespace
+}  // namespace lockstep::testing
