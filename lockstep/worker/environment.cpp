@@ -5,12 +5,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/launch/region_handover.h"
+#include "lockstep/worker/rank_signals.h"
 
 namespace lockstep::worker {
 namespace {
@@ -60,6 +62,14 @@ void require_one_host(const launch::Place& place) {
       "WORLD_SIZE, MASTER_ADDR and MASTER_PORT as ever."));
 }
 
+/// The ranks that this process is.
+std::vector<int> ranks_here(const Environment& environment) {
+  if (environment.engine != "threads") return {environment.rank};
+  std::vector<int> all(static_cast<size_t>(environment.world_size));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
 Meeting meet(const Environment& environment) {
   Meeting meeting{nullptr, environment.endpoint};
   if (environment.region_fd >= 0) {
@@ -76,6 +86,7 @@ Meeting meet(const Environment& environment) {
     meeting.region = received.region;
     meeting.options.oversubscribed = received.oversubscribed;
   }
+  tell_in_dumps(meeting.region, ranks_here(environment));
   return meeting;
 }
 

@@ -4,7 +4,6 @@
 #include <ATen/Parallel.h>
 #include <torch/version.h>
 
-#include <atomic>
 #include <csignal>
 #include <fstream>
 #include <iostream>
@@ -23,15 +22,12 @@
 #include "lockstep/train/model_file.h"
 #include "lockstep/train/trainer.h"
 #include "lockstep/worker/environment.h"
+#include "lockstep/worker/rank_signals.h"
 
 namespace lockstep::worker {
 namespace {
 
 constexpr int kStoppedOnRequest = 75;
-
-std::atomic<bool> stop_requested{false};
-
-void request_stop(int) { stop_requested.store(true); }
 
 /// A line on stdout. Throws EnvironmentError if it cannot be written: a result may not be lost in
 /// silence.
@@ -52,14 +48,13 @@ plan::TrainConfig read_config(const std::string& run_folder) {
 }
 
 int train(const Environment& environment, const std::string& run_folder) {
-  std::signal(SIGTERM, request_stop);
-  std::signal(SIGINT, request_stop);
+  const Requests& requests = catch_requests();
   const plan::TrainConfig config = read_config(run_folder);
   return run_ranks(environment, [&](net::Endpoint& endpoint) {
     Trainer trainer({.config = config,
                      .run_folder = run_folder,
                      .console_fd = environment.console_fd,
-                     .stop_requested = &stop_requested},
+                     .stop_requested = &requests.stop},
                     endpoint);
     return trainer.run().stopped ? kStoppedOnRequest : 0;
   });
@@ -161,6 +156,7 @@ int main(int argc, char** argv) {
   // A broken pipe or a full file is an error that a write reports, not a reason to vanish.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  lockstep::worker::dump_on_request();
   lockstep::memory::install_counting_allocator();
   lockstep::torch_inside::install_gemm_counter();
   // One compute thread a rank: another count has other bits in some of LibTorch's kernels.
