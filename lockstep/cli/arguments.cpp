@@ -51,8 +51,10 @@ void refuse_unknown_command(const CLI::App& app) {
     names.push_back(choice->get_name());
   }
   if (names.empty()) return;
+  const std::string near = base::nearest(extras.front(), names);
   refuse(app, base::str("there is no ", &inner == &app ? "" : inner.get_name() + " ",
-                        extras.front(), "; there is ", base::joined(names, " and "), "."));
+                        extras.front(), "; there is ", base::joined(names, " and "), ".",
+                        near.empty() ? "" : base::str("\n  Did you mean ", near, "?")));
 }
 
 }  // namespace

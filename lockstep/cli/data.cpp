@@ -2,9 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "lockstep/base/error.h"
@@ -12,15 +15,17 @@
 #include "lockstep/base/units.h"
 #include "lockstep/cli/arguments.h"
 #include "lockstep/files/austen.h"
-#include "lockstep/files/mapped_file.h"
 #include "lockstep/files/token_data.h"
+#include "lockstep/files/tokenizer.h"
+#include "lockstep/files/tokenizer_files.h"
 #include "lockstep/input/sampler.h"
 #include "lockstep/input/token_file.h"
 
 namespace lockstep::cli {
 namespace {
 
-constexpr int64_t kShownBytes = 160;
+constexpr int64_t kShownTokens = 160;
+constexpr const char* kAustenFolder = "data/austen";
 
 void say_what_is_in(const std::string& folder) {
   for (const char* name : {"train.bin", "val.bin"}) {
@@ -49,69 +54,189 @@ void refuse_other_data(const std::string& out, const std::string& source) {
   }
 }
 
-int prepare_austen(const std::string& out, const std::string& from, bool force) {
-  const auto meta = files::read_token_meta(out + "/train.bin");
+/// What `lockstep data prepare` was asked for.
+struct PrepareArguments {
+  std::string source;  // austen, tokenizers, text (with --from), or a path
+  std::string from;
+  std::string out;
+  std::string tokenizer = "bytes";
+  std::string format = "nanogpt";
+  double valid_fraction = 0.1;
+  bool force = false;
+};
+
+files::TokenFormat format_called(const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto format :
+       {files::TokenFormat::nanogpt, files::TokenFormat::llmc, files::TokenFormat::megatron}) {
+    if (name == files::name_of(format)) return format;
+    names.emplace_back(files::name_of(format));
+  }
+  const std::string near = base::nearest(name, names);
+  throw UsageError(base::str("lockstep data prepare: there is no format ", name, "; there is ",
+                             base::joined(names), ".",
+                             near.empty() ? "" : base::str("\n  Did you mean ", near, "?")));
+}
+
+/// A line on stderr every few seconds: a small text needs none.
+std::function<void(int64_t, int64_t, int64_t)> progress_lines() {
+  using Clock = std::chrono::steady_clock;
+  return [last = Clock::now()](int64_t done, int64_t all, int64_t tokens) mutable {
+    if (Clock::now() - last < std::chrono::seconds(2)) return;
+    last = Clock::now();
+    std::cerr << "  " << base::bytes_text(done) << " of " << base::bytes_text(all) << ", "
+              << base::with_commas(tokens) << " tokens" << std::endl;
+  };
+}
+
+files::TokenDataOptions options_of(const PrepareArguments& arguments, const std::string& source) {
+  if (!(arguments.valid_fraction > 0 && arguments.valid_fraction < 1)) {
+    throw UsageError("lockstep data prepare: --valid-fraction wants a number between 0 and 1.");
+  }
+  return {.folder = arguments.out,
+          .source = source,
+          .format = format_called(arguments.format),
+          .valid_fraction = arguments.valid_fraction,
+          .progress = progress_lines()};
+}
+
+std::string tokens_text(const std::string& tokenizer) {
+  return tokenizer == "bytes" ? "a token a byte:\n" : base::str("tokens of ", tokenizer, ":\n");
+}
+
+int prepare_austen(PrepareArguments arguments) {
+  if (arguments.out.empty()) {
+    arguments.out = kAustenFolder;
+    if (arguments.tokenizer != "bytes") arguments.out += "-" + arguments.tokenizer;
+  }
+  const auto options = options_of(arguments, "");
+  const auto meta = files::read_token_meta(arguments.out + "/train.bin");
   // Files without meta.json are what an interrupted preparation leaves: it goes on from there.
-  if (!force && meta && meta->source.find("janeaustenr") == std::string::npos) {
-    refuse_folder(out, "data of another source, " + meta->source);
+  if (!arguments.force && meta && meta->source.find("janeaustenr") == std::string::npos) {
+    refuse_folder(arguments.out, "data of another source, " + meta->source);
   }
-  const bool made = files::prepare_austen(out, from);
-  std::cerr << (made ? "Six novels by Jane Austen, a token a byte:\n"
+  const auto tokenizer = files::open_tokenizer(arguments.tokenizer);
+  const bool made = files::prepare_austen(arguments.from, *tokenizer, options);
+  std::cerr << (made ? "Six novels by Jane Austen, " + tokens_text(tokenizer->name())
                      : "Already there, with the right sha256:\n");
-  say_what_is_in(out);
+  say_what_is_in(arguments.out);
   return 0;
 }
 
-int prepare_text(const std::string& out, const std::string& from, bool force) {
-  if (!force) refuse_other_data(out, from);
-  try {
-    const files::MappedFile text(from);
-    files::write_byte_tokens(out, text.text(), from);
-  } catch (const std::system_error& error) {
-    throw EnvironmentError(base::str("cannot read ", from, ": ", error.code().message(), "."));
+int prepare_path(const PrepareArguments& arguments, const std::string& path) {
+  if (arguments.out.empty()) {
+    throw UsageError("lockstep data prepare: where to? --out FOLDER names the folder to make.");
   }
-  std::cerr << from << ", a token a byte:\n";
-  say_what_is_in(out);
+  const auto options = options_of(arguments, path);
+  if (!arguments.force) refuse_other_data(arguments.out, path);
+  const auto tokenizer = files::open_tokenizer(arguments.tokenizer);
+  files::write_token_data_of(path, *tokenizer, options);
+  std::cerr << path << ", " << tokens_text(tokenizer->name());
+  say_what_is_in(arguments.out);
   return 0;
 }
 
-/// Bytes as a person can read them on one line.
-std::string readable(const std::vector<int64_t>& bytes) {
-  std::string text;
-  for (const int64_t byte : bytes) {
-    if (byte == '\n') {
-      text += "\\n";
-    } else if (byte < ' ' || byte == 127) {
+int prepare_tokenizers(const PrepareArguments& arguments) {
+  const std::string folder = arguments.out.empty() ? files::kTokenizerFolder : arguments.out;
+  const auto brought = files::prepare_tokenizers(folder, arguments.from);
+  std::cerr << (brought.empty() ? "Already there, with the right sha256: " : "Brought: ")
+            << (brought.empty() ? folder : base::joined(brought) + " into " + folder) << "\n";
+  return 0;
+}
+
+int prepare(const PrepareArguments& arguments) {
+  const std::string& source = arguments.source;
+  if (source == "austen") return prepare_austen(arguments);
+  if (source == "tokenizers") return prepare_tokenizers(arguments);
+  if (source == "text") {
+    if (arguments.from.empty()) {
+      throw UsageError("lockstep data prepare text: --from FILE names the text.");
+    }
+    return prepare_path(arguments, arguments.from);
+  }
+  std::error_code error;
+  const bool a_path = source.find_first_of("./") != std::string::npos;
+  if (a_path || std::filesystem::exists(source, error)) return prepare_path(arguments, source);
+  const std::string near = base::nearest(source, {"austen", "text", "tokenizers"});
+  throw UsageError(base::str("lockstep data: there is no prepare ", source,
+                             "; there is austen, text and tokenizers, and no file or folder ",
+                             source, ".",
+                             near.empty() ? "" : base::str("\n  Did you mean ", near, "?")));
+}
+
+/// Text as a person can read it on one line.
+std::string readable(const std::string& text) {
+  std::string line;
+  for (const char c : text) {
+    if (c == '\n') {
+      line += "\\n";
+    } else if (static_cast<unsigned char>(c) < ' ' || c == 127) {
       char escape[8];
-      std::snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned>(byte));
-      text += escape;
+      std::snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned>(c));
+      line += escape;
     } else {
-      text += static_cast<char>(byte);
+      line += c;
     }
   }
-  return text;
+  return line;
 }
 
-int inspect(const std::string& path, int64_t context) {
+/// The first tokens as text; nothing where that cannot be said.
+std::string beginning(const input::TokenFile& file, const std::optional<files::TokenMeta>& meta,
+                      int64_t largest) {
+  std::vector<int64_t> ids(static_cast<size_t>(std::min(kShownTokens, file.size())));
+  file.read(0, std::ssize(ids), ids.data());
+  try {
+    if (meta) return readable(files::open_tokenizer(meta->tokenizer)->decode_what_is_known(ids));
+    if (largest < 256) return readable(files::open_tokenizer("bytes")->decode(ids));
+  } catch (const Error&) {  // its vocabulary is not here, or an id is none: the rest can be told
+  }
+  return "";
+}
+
+int inspect(const std::string& path, int64_t context, bool as_json) {
   const auto file = input::TokenFile::open(path);
   const auto meta = files::read_token_meta(path);
+  const auto& layout = file->layout();
   const int64_t largest = file->largest_id();
   const input::Sampler sampler{.tokens = file->size(), .context = context};
-  std::cout << "file        " << path << " (" << base::bytes_text(2 * file->size()) << ")\n"
+  const std::string begins = beginning(*file, meta, largest);
+  if (meta) file->check_ids(meta->vocab_size);
+  if (as_json) {
+    nlohmann::ordered_json json = {{"file", file->path()},
+                                   {"format", files::name_of(layout.format)},
+                                   {"dtype", files::name_of(layout.type)},
+                                   {"tokens", file->size()},
+                                   {"largest_id", largest},
+                                   {"context", context},
+                                   {"windows", sampler.windows()}};
+    if (!layout.documents.empty()) json["documents"] = layout.documents.size() - 1;
+    if (meta) {
+      json["tokenizer"] = meta->tokenizer;
+      json["vocab_size"] = meta->vocab_size;
+      json["source"] = meta->source;
+      json["sha256"] = meta->sha256;
+    }
+    if (!begins.empty()) json["begins"] = begins;
+    std::cout << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    return 0;
+  }
+  std::cout << "file        " << file->path() << " ("
+            << base::bytes_text(files::bytes_of(layout.type) * file->size()) << ")\n"
+            << "format      " << files::name_of(layout.format) << ", "
+            << files::name_of(layout.type) << "\n"
             << "tokens      " << base::with_commas(file->size()) << ", largest id " << largest
             << "\n";
+  if (!layout.documents.empty()) {
+    std::cout << "documents   " << base::with_commas(std::ssize(layout.documents) - 1) << "\n";
+  }
   if (meta) {
     std::cout << "tokenizer   " << meta->tokenizer << ", " << meta->vocab_size << " ids\n"
               << "source      " << meta->source << "\n";
   }
   std::cout << "windows     " << base::with_commas(sampler.windows()) << " of context " << context
             << "\n";
-  if (largest < 256) {
-    std::vector<int64_t> first(static_cast<size_t>(std::min(kShownBytes, file->size())));
-    file->read(0, static_cast<int64_t>(first.size()), first.data());
-    std::cout << "begins      " << readable(first) << "\n";
-  }
-  if (meta) file->check_ids(meta->vocab_size);
+  if (!begins.empty()) std::cout << "begins      " << begins << "\n";
   return 0;
 }
 
@@ -121,39 +246,38 @@ int data_command(const std::vector<std::string>& args) {
   CLI::App app("Make training data, and look at them.", "lockstep data");
   app.require_subcommand(1);
 
-  auto* prepare = app.add_subcommand("prepare", "Make a folder with train.bin and val.bin.");
-  prepare->require_subcommand(1);
-  std::string austen_out = "data/austen";
-  std::string austen_from;
-  auto* austen =
-      prepare->add_subcommand("austen", "Six novels by Jane Austen, four million bytes.");
-  austen->add_option("--out", austen_out, "The folder to make")->capture_default_str();
-  austen->add_option("--from", austen_from,
-                     "The package r-cran-janeaustenr as FILE.deb, or its Rdata.rdb; without it, "
-                     "apt-get fetches the package");
-
-  std::string text_out;
-  std::string text_from;
-  auto* text = prepare->add_subcommand("text", "A text of yours; a token is a byte.");
-  text->add_option("--from", text_from, "The text, in any encoding")->required();
-  text->add_option("--out", text_out, "The folder to make")->required();
-  bool force = false;
-  for (auto* command : {austen, text}) {
-    command->add_flag("--force", force, "Write over data of another source");
-  }
+  PrepareArguments arguments;
+  auto* make = app.add_subcommand(
+      "prepare", "Make a folder with train.bin and val.bin, or bring vocabulary files.");
+  make->add_option("SOURCE", arguments.source,
+                   "A text file, a .jsonl file, a folder of both; austen: six novels by Jane "
+                   "Austen; tokenizers: the vocabularies of r50k (gpt2), p50k, cl100k, o200k")
+      ->required();
+  make->add_option("--out", arguments.out,
+                   "The folder to make (austen: data/austen; tokenizers: data/tokenizers)");
+  make->add_option("--from", arguments.from,
+                   "austen: the package r-cran-janeaustenr as FILE.deb, or its Rdata.rdb; "
+                   "tokenizers: a folder with the files or packages; text: the text");
+  make->add_option("--tokenizer", arguments.tokenizer, "bytes, r50k (gpt2), p50k, cl100k or o200k")
+      ->capture_default_str();
+  make->add_option("--valid-fraction", arguments.valid_fraction, "The last part, to validate with")
+      ->capture_default_str();
+  make->add_option("--format", arguments.format, "nanogpt, llmc or megatron")
+      ->capture_default_str();
+  make->add_flag("--force", arguments.force, "Write over data of another source");
 
   std::string path;
   int64_t context = 128;
+  bool as_json = false;
   auto* look = app.add_subcommand("inspect", "What a token file holds.");
   look->add_option("FILE", path, "A token file, such as data/austen/train.bin")->required();
   look->add_option("--context", context, "Tokens in a window")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->capture_default_str();
+  look->add_flag("--json", as_json, "one object on stdout");
 
   if (!parse_arguments(app, args)) return 0;
-  if (austen->parsed()) return prepare_austen(austen_out, austen_from, force);
-  if (text->parsed()) return prepare_text(text_out, text_from, force);
-  return inspect(path, context);
+  return make->parsed() ? prepare(arguments) : inspect(path, context, as_json);
 }
 
 }  // namespace lockstep::cli

@@ -56,6 +56,16 @@ void AtomicFile::write(const void* data, int64_t bytes) {
   }
 }
 
+void AtomicFile::write_at_front(std::string_view bytes) {
+  flush();
+  LOCKSTEP_ASSERT(static_cast<int64_t>(bytes.size()) <= written_, "only what is there is replaced");
+  if (lseek(fd_, 0, SEEK_SET) != 0) fail("write");
+  const int64_t before = written_;
+  write_through(bytes.data(), static_cast<int64_t>(bytes.size()));
+  written_ = before;
+  if (lseek(fd_, 0, SEEK_END) < 0) fail("write");
+}
+
 void AtomicFile::commit() {
   flush();
   if (fsync(fd_) != 0) fail("write");

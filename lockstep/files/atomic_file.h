@@ -24,6 +24,9 @@ class AtomicFile {
   void write(const void* data, int64_t bytes);
   void write(std::string_view text) { write(text.data(), static_cast<int64_t>(text.size())); }
 
+  /// Replaces the first bytes, already written: a header that counts what follows it.
+  void write_at_front(std::string_view bytes);
+
   /// Puts the file in place. Throws StateError; the old file then still stands.
   void commit();
 

@@ -10,11 +10,11 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
+#include "lockstep/files/byte_tokenizer.h"
 #include "lockstep/files/debian_package.h"
 #include "lockstep/files/mapped_file.h"
 #include "lockstep/files/sha256.h"
 #include "lockstep/files/temp_folder.h"
-#include "lockstep/files/token_data.h"
 
 namespace lockstep::files {
 namespace {
@@ -90,7 +90,7 @@ std::string fetch_austen_package(const std::string& folder) {
     throw EnvironmentError(base::str(
         error.what(), "\n  Fetch ", kAustenPackage,
         "_1.0.0-1_all.deb from a Debian mirror elsewhere and give it as --from FILE.deb, or\n"
-        "  prepare a text of your own: lockstep data prepare text --from FILE --out FOLDER"));
+        "  prepare a text of your own: lockstep data prepare FILE --out FOLDER"));
   }
 }
 
@@ -126,8 +126,13 @@ std::string austen_text(const std::string& rdb_path) {
   return text;
 }
 
-bool prepare_austen(const std::string& out_folder, const std::string& from) {
-  if (holds_byte_tokens(out_folder, kAustenSha256)) return false;
+bool prepare_austen(const std::string& from, Tokenizer& tokenizer, TokenDataOptions options) {
+  const TokenDataOptions usual;
+  if (tokenizer.name() == ByteTokenizer::kName && options.format == usual.format &&
+      options.valid_fraction == usual.valid_fraction &&
+      holds_byte_tokens(options.folder, kAustenSha256)) {
+    return false;
+  }
   const bool is_deb = from.ends_with(".deb");
   std::string text;
   if (!from.empty() && !is_deb) {
@@ -137,7 +142,8 @@ bool prepare_austen(const std::string& out_folder, const std::string& from) {
     const std::string deb = is_deb ? from : fetch_austen_package(work.path());
     text = austen_text(unpack_debian_file(deb, "Rdata.rdb", work.path()));
   }
-  write_byte_tokens(out_folder, text, base::str("Debian package ", kAustenPackage, " 1.0.0-1"));
+  options.source = base::str("Debian package ", kAustenPackage, " 1.0.0-1");
+  write_token_data(text, tokenizer, options);
   return true;
 }
 

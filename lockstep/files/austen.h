@@ -9,6 +9,8 @@
 
 #include <string>
 
+#include "lockstep/files/token_data.h"
+
 namespace lockstep::files {
 
 /// Of the text that `austen_text` returns.
@@ -23,13 +25,13 @@ std::string austen_text(const std::string& rdb_path);
 /// EnvironmentError naming file, record and reason.
 std::string decode_r_strings(const std::string& rdb_path);
 
-/// Makes `out_folder` (see token_data.h) from the novels.
+/// Makes a folder of token data (token_data.h) from the novels.
 ///
 /// from    the package's .deb, or its Rdata.rdb; empty: the package is fetched with apt-get
-/// returns false if the folder held them already, and nothing was done
+/// options `source` is filled in
+/// returns false if the folder held their bytes already as asked for, and nothing was done
 /// throws  EnvironmentError: no way to the package, or another text in it. StateError: a file
-/// cannot
-///         be written
-bool prepare_austen(const std::string& out_folder, const std::string& from);
+///         cannot be written
+bool prepare_austen(const std::string& from, Tokenizer& tokenizer, TokenDataOptions options);
 
 }  // namespace lockstep::files

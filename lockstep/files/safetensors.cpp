@@ -15,6 +15,7 @@
 #include "lockstep/files/atomic_file.h"
 #include "lockstep/files/detail/safetensors_header.h"
 #include "lockstep/files/mapped_file.h"
+#include "lockstep/files/other_formats.h"
 
 namespace lockstep::files {
 namespace {
@@ -142,6 +143,9 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
     opened.impl_ = std::make_unique<Impl>(path);
     auto& impl = *opened.impl_;
     const int64_t size = impl.file.size();
+    if (const std::string code = code_carrying_format(impl.file.text()); !code.empty()) {
+      throw StateError(base::str("it is ", code, "; nothing in it was run, and nothing will be"));
+    }
     if (size < 8) {
       throw StateError(base::str("it has ", size, " bytes; even the length of the header needs 8"));
     }

@@ -1,39 +1,36 @@
-/// A file of tokens, mapped: nanoGPT's `train.bin` (no header, uint16 little-endian).
+/// A file of tokens, mapped: nanoGPT's, llm.c's or Megatron's (files/token_layout.h).
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
+
+#include "lockstep/files/token_layout.h"
+#include "lockstep/input/token_source.h"
 
 namespace lockstep::input {
 
-class TokenFile {
+class TokenFile : public TokenSource {
  public:
-  /// Throws EnvironmentError naming file and reason: not there (and the command that prepares it),
-  /// empty, an odd number of bytes, another format (llm.c, Megatron, safetensors, text, ...).
+  /// `path` of a Megatron dataset may be its .bin or its .idx.
+  ///
+  /// throws  EnvironmentError naming file and reason: not there (and the command that prepares
+  ///         it), empty, cut short, a header that does not fit, another format (text, zip, ...)
   static std::shared_ptr<const TokenFile> open(const std::string& path);
-  ~TokenFile();
+  ~TokenFile() override;
 
-  const std::string& path() const;
-  int64_t size() const;  // tokens
+  const std::string& path() const override;
+  int64_t size() const override;
+  /// Throws EnvironmentError if somebody has cut the file since it was opened.
+  void read(int64_t first, int64_t count, int64_t* out) const override;
 
-  /// Copies tokens first, first + 1, ... into `out`. Any thread may call. Throws UsageError if they
-  /// are not in the file, EnvironmentError if somebody has cut it since it was opened.
-  void read(int64_t first, int64_t count, int64_t* out) const;
-
-  /// Throws EnvironmentError naming the first position whose id is `vocab` or more.
-  void check_ids(int64_t vocab) const;
-
-  int64_t largest_id() const;
+  const files::TokenLayout& layout() const;
 
  private:
   TokenFile() = default;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// Throws EnvironmentError, naming the largest context that fits, if `file` has fewer tokens than
-/// one window: `context` inputs and the last target.
-void require_window(const TokenFile& file, int64_t context);
 
 }  // namespace lockstep::input

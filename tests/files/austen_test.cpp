@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/files/byte_tokenizer.h"
 #include "lockstep/files/temp_folder.h"
 #include "tests/files/on_disk.h"
 
@@ -86,7 +87,9 @@ TEST_F(RStrings, AnotherTextIsNotTakenForAusten) {
   on_disk::put(path_, record(raw_block({"EMMA", "by Jane Bond"})));
   const std::string message = message_of<EnvironmentError>([this] { austen_text(path_); });
   EXPECT_NE(message.find(kAustenSha256), std::string::npos) << message;
-  EXPECT_NE(message_of<EnvironmentError>([this] { prepare_austen(folder_.file("out"), path_); }),
+  ByteTokenizer bytes;
+  EXPECT_NE(message_of<EnvironmentError>(
+                [&] { prepare_austen(path_, bytes, {.folder = folder_.file("out")}); }),
             "");
   EXPECT_FALSE(std::filesystem::exists(folder_.file("out")));
   EXPECT_NE(

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/files/austen.h"
+#include "lockstep/files/byte_tokenizer.h"
 #include "lockstep/files/detail/run_program.h"
 #include "lockstep/files/temp_folder.h"
 #include "tests/files/on_disk.h"
@@ -75,8 +76,9 @@ TEST_F(DebianPackage, PreparingWithoutAptSaysWhatToDoAndLeavesNothing) {
   std::filesystem::create_directory(temporary);
   setenv("TMPDIR", temporary.c_str(), 1);
   setenv("PATH", programs_.c_str(), 1);
-  const std::string message =
-      message_of<EnvironmentError>([&] { prepare_austen(folder_.file("out"), ""); });
+  ByteTokenizer bytes;
+  const std::string message = message_of<EnvironmentError>(
+      [&] { prepare_austen("", bytes, {.folder = folder_.file("out")}); });
   EXPECT_NE(message.find("cannot run apt-get"), std::string::npos) << message;
   EXPECT_NE(message.find("--from FILE.deb"), std::string::npos) << message;
   EXPECT_FALSE(std::filesystem::exists(folder_.file("out")));

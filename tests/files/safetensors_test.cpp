@@ -310,5 +310,24 @@ TEST_F(Safetensors, TheWriterRefusesWhatNobodyCouldRead) {
   EXPECT_EQ(on_disk::files_in(folder_.path()), 0);
 }
 
+/// A pickle can carry code, and a zip may hold one: neither is opened, whatever is inside.
+TEST_F(Safetensors, CKPT_8_PicklesAndZipsAreNamedAndNotOpened) {
+  const TempFolder folder("safetensors-test");
+  const std::string path = folder.file("model.safetensors");
+  const std::string canary = folder.file("canary");
+  const std::string pickle = "\x80\x02cposix\nsystem\nX" + std::string("\x10\0\0\0", 4) + "touch " +
+                             canary + "q\x01\x85R.";
+  for (const auto& [bytes, named] : std::vector<std::pair<std::string, std::string>>{
+           {pickle, "it is a Python pickle; nothing in it was run"},
+           {std::string("PK\x03\x04", 4) + pickle, "it is a zip file"},
+           {std::string("PK\x05\x06", 4) + std::string(18, '\0'), "it is a zip file"}}) {
+    on_disk::put(path, bytes);
+    const std::string message =
+        on_disk::message_of<StateError>([&] { SafetensorsFile::open(path); });
+    EXPECT_NE(message.find(named), std::string::npos) << message;
+  }
+  EXPECT_FALSE(std::filesystem::exists(canary));
+}
+
 }  // namespace
 }  // namespace lockstep::files

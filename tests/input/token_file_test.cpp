@@ -69,7 +69,8 @@ TEST_F(TokenFileTest, AMissingFileNamesTheCommandThatHelps) {
 
 TEST_F(TokenFileTest, EmptyAndOddFilesAreRefused) {
   EXPECT_NE(refusal("").find("is empty"), std::string::npos);
-  EXPECT_NE(refusal("abc").find("3 bytes, an odd number"), std::string::npos);
+  EXPECT_NE(refusal("abc").find("3 bytes, no whole number of tokens"), std::string::npos);
+  EXPECT_NE(refusal("a").find("has 1 byte, no"), std::string::npos);
   EXPECT_EQ(refusal("ab"), "");
 }
 
@@ -82,9 +83,6 @@ TEST_F(TokenFileTest, OtherFormatsAreNamed) {
     std::string bytes;
     const char* named;
   } cases[] = {
-      {word(20240520) + word(1) + rest, "token file of llm.c"},
-      {word(20240520), "token file of llm.c"},
-      {word(20240801) + rest, "Llama 3"},
       {word(20240522) + rest, "evaluation file of llm.c"},
       {word(20240328) + rest, "tokenizer file of llm.c"},
       {word(20240326) + rest, "model file of llm.c"},
@@ -97,6 +95,14 @@ TEST_F(TokenFileTest, OtherFormatsAreNamed) {
       {"\x80\x04\x95\x0b\0\0\0\0\0\0\0}."s, "pickle"},
       {"\x80\x02}q\0."s, "pickle"},
       {"It was a dark and stormy night; the rain fell in torrents, except at occasional...",
+       "a text file"},
+      {"\u00dcber allen Gipfeln ist Ruh, in allen Wipfeln sp\u00fcrest du kaum einen Hauch...",
+       "a text file"},
+      {"\u4e2d\u6587 \u5341\u4e8c\u6708\n\u4e2d\u6587 \u5341\u4e8c\u6708\n\u4e2d\u6587 "
+       "\u5341\u4e8c\u6708\n\u4e2d\u6587 \u5341\u4e8c\u6708\n\u4e2d\u6587",
+       "a text file"},
+      {"a text longer than what is looked at, and cut within a character there: " +
+           std::string(4096 - 72 - 1, 'x') + "\u00fc",
        "a text file"},
   };
   for (const auto& other : cases) {
@@ -118,15 +124,6 @@ TEST_F(TokenFileTest, TokensAreNotTakenForAnotherFormat) {
   EXPECT_EQ(refusal("\x80\x02.."s), "");
   EXPECT_EQ(refusal("\x1f\x8b\x11\x01"s), "");
   EXPECT_EQ(refusal("ab"s + "cd"), "");
-}
-
-TEST_F(TokenFileTest, DataBesideAMegatronIndexAreNotTakenForTokens) {
-  put_tokens(folder_.file("set.bin"), {1, 2, 3});
-  const auto open = [this] { TokenFile::open(folder_.file("set.bin")); };
-  put(folder_.file("set.idx"), "something else");
-  EXPECT_EQ(environment_error(open), "");
-  put(folder_.file("set.idx"), "MMIDIDX\0\0\1"s);
-  EXPECT_NE(environment_error(open).find("Megatron"), std::string::npos);
 }
 
 TEST_F(TokenFileTest, TheFirstIdBeyondTheVocabularyIsNamed) {

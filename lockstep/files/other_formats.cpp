@@ -1,17 +1,16 @@
-#include "lockstep/input/detail/other_formats.h"
+#include "lockstep/files/other_formats.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <string_view>
 
-namespace lockstep::input::detail {
+#include "lockstep/files/detail/utf8.h"
+
+namespace lockstep::files {
 namespace {
 
 using namespace std::string_view_literals;
-
-constexpr std::string_view kMegatronIndex = "MMIDIDX\0\0"sv;
 
 struct Magic {
   std::string_view bytes;
@@ -19,9 +18,8 @@ struct Magic {
 };
 
 constexpr Magic kMagics[] = {
-    {kMegatronIndex, "the index of a Megatron dataset"},
+    {"MMIDIDX\0\0"sv, "the index of a Megatron dataset, whose data are missing"},
     {"\x1f\x8b\x08"sv, "a gzip file (gunzip it first)"},
-    {"PK\x03\x04"sv, "a zip file (PyTorch checkpoints are zip files too)"},
     {"\x93NUMPY"sv, "a NumPy array file"},
     {"GGUF"sv, "a GGUF model file"},
 };
@@ -32,8 +30,6 @@ struct Number {
 };
 
 constexpr Number kLlmcNumbers[] = {
-    {20240520, "a token file of llm.c (GPT-2 tokens after a header of 1024 bytes)"},
-    {20240801, "a token file of llm.c (Llama 3 tokens of four bytes)"},
     {20240522, "an evaluation file of llm.c"},
     {20240328, "a tokenizer file of llm.c"},
     {20240326, "a model file of llm.c"},
@@ -57,30 +53,31 @@ bool is_pickle(std::string_view bytes) {
   return (bytes[1] == 4 || bytes[1] == 5) && bytes[2] == '\x95';
 }
 
-/// Tokens of text would have to fall on printable pairs of bytes, dozens of times in a row.
+/// Tokens of text would have to fall on letters, dozens of times in a row.
 bool is_text(std::string_view bytes) {
   constexpr size_t kEnough = 64;
   if (bytes.size() < kEnough) return false;
   const auto start = bytes.substr(0, 4096);
-  return std::all_of(start.begin(), start.end(), [](char c) {
-    return (c >= ' ' && c <= '~') || c == '\n' || c == '\r' || c == '\t';
+  const size_t whole = detail::valid_utf8_bytes(start);
+  const bool cut_in_a_character = bytes.size() > start.size() && start.size() - whole < 4;
+  if (whole < start.size() && !cut_in_a_character) return false;
+  return std::none_of(start.begin(), start.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return (byte < ' ' && "\t\n\f\r"sv.find(c) == std::string_view::npos) || byte == 127;
   });
-}
-
-/// Megatron's X.bin has no mark: its X.idx has.
-bool has_megatron_index(const std::string& path) {
-  constexpr std::string_view kSuffix = ".bin";
-  if (!path.ends_with(kSuffix)) return false;
-  std::ifstream index(path.substr(0, path.size() - kSuffix.size()) + ".idx", std::ios::binary);
-  std::string start(kMegatronIndex.size(), ' ');
-  index.read(start.data(), static_cast<std::streamsize>(start.size()));
-  return start == kMegatronIndex;
 }
 
 }  // namespace
 
-std::string other_format(const files::MappedFile& file) {
-  const auto bytes = file.text();
+std::string code_carrying_format(std::string_view bytes) {
+  if (bytes.starts_with("PK\x03\x04"sv) || bytes.starts_with("PK\x05\x06"sv)) {
+    return "a zip file (a PyTorch checkpoint is a zip with a pickle in it)";
+  }
+  return is_pickle(bytes) ? "a Python pickle" : "";
+}
+
+std::string other_format(std::string_view bytes) {
+  if (const std::string code = code_carrying_format(bytes); !code.empty()) return code;
   for (const auto& magic : kMagics) {
     if (bytes.starts_with(magic.bytes)) return magic.what;
   }
@@ -92,14 +89,7 @@ std::string other_format(const files::MappedFile& file) {
     }
   }
   if (is_safetensors(bytes)) return "a safetensors file";
-  if (is_pickle(bytes)) return "a Python pickle";
-  if (has_megatron_index(file.path()))
-    return "the data of a Megatron dataset (an .idx lies beside it)";
-  if (is_text(bytes)) {
-    return "a text file, not tokens: run lockstep data prepare text --from " + file.path() +
-           " --out FOLDER";
-  }
-  return "";
+  return is_text(bytes) ? "a text file, not tokens" : "";
 }
 
-}  // namespace lockstep::input::detail
+}  // namespace lockstep::files
