@@ -27,10 +27,17 @@ void check_counts(const char* what, std::span<const int64_t> counts, int ranks) 
   for (const int64_t count : counts) check_count(what, count);
 }
 
+void check_operator(const char* what, DType type, ReduceOp op) {
+  if (op != ReduceOp::average || is_floating(type)) return;
+  throw UsageError(base::str(what, ": an average of ", name_of(type),
+                             " is none; sum them and divide, or convert to float32 before."));
+}
+
 }  // namespace
 
 void Group::all_reduce(void* data, int64_t count, DType type, ReduceOp op) {
   check_count("all_reduce", count);
+  check_operator("all_reduce", type, op);
   const Term mine{{impl_->rank, impl_->rank + 1}, data};
   impl_->reduce_to_all(std::span(&mine, 1), 0, data, count, type, op);
 }
@@ -61,6 +68,7 @@ void Group::all_reduce_terms(std::span<const Term> terms, int leaves, void* resu
 void Group::reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType type,
                            ReduceOp op) {
   check_counts("reduce_scatter", counts, size());
+  check_operator("reduce_scatter", type, op);
   const Term mine{{impl_->rank, impl_->rank + 1}, in};
   impl_->reduce_to_owners(std::span(&mine, 1), 0, out, counts, type, op);
 }

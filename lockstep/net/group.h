@@ -8,7 +8,7 @@
 ///
 /// Sums are canonical by default: per element, the additions of the sum tree over leaves, in rising
 /// order (plan/sum_tree.h). Without leaf ranges, rank r's tensor is leaf r of `size()` leaves.
-/// Sums of bf16 and fp16 are taken in fp32 and rounded once.
+/// Sums and averages of bf16 and fp16 are taken in fp32 and rounded once.
 ///
 /// Memory from `allocate` is read and written by peers directly; other memory is staged through it
 /// (on the threads engine all memory is direct).

@@ -185,6 +185,8 @@ struct Sum {
     }
   }
 };
+/// Adds; the tile of the sum is divided afterwards.
+struct Average : Sum {};
 struct Max {
   template <class A>
   static LOCKSTEP_INLINE A apply(A a, A b) {
@@ -232,6 +234,11 @@ LOCKSTEP_INLINE void tiles_body(std::span<const void* const> terms,
       for (int i = 0; i < n; ++i) tile[i] = Op::apply(a[i], b[i]);
       slot[static_cast<size_t>(step.into)] = tile;
     }
+    if constexpr (std::is_same_v<Op, Average>) {
+      // With one term there is no addition, nothing was copied to a tile, and nothing to divide.
+      const auto divisor = static_cast<A>(slots);
+      for (int i = 0; i < n && !additions.empty(); ++i) tiles[i] /= divisor;
+    }
     const void* result = slot[0];
     if constexpr (kWidened) {
       const A* const wide = slot[0];
@@ -257,6 +264,10 @@ LOCKSTEP_INLINE void tiles_by_op(ReduceOp op, std::span<const void* const> terms
       return tiles_body<T, Max>(terms, additions, results, count);
     case ReduceOp::min:
       return tiles_body<T, Min>(terms, additions, results, count);
+    case ReduceOp::average:
+      if constexpr (std::is_floating_point_v<typename Accumulator<T>::type>) {
+        return tiles_body<T, Average>(terms, additions, results, count);
+      }
   }
 }
 

@@ -9,6 +9,10 @@ int64_t width_of(DType type) {
   return kWidths[static_cast<size_t>(type)];
 }
 
+bool is_floating(DType type) {
+  return type == DType::f32 || type == DType::f64 || type == DType::f16 || type == DType::bf16;
+}
+
 const char* name_of(DType type) {
   constexpr std::array<const char*, 10> kNames = {"float32", "float64", "float16", "bfloat16",
                                                   "int8",    "uint8",   "int16",   "int32",
@@ -17,7 +21,7 @@ const char* name_of(DType type) {
 }
 
 const char* name_of(ReduceOp op) {
-  constexpr std::array<const char*, 3> kNames = {"sum", "max", "min"};
+  constexpr std::array<const char*, 4> kNames = {"sum", "max", "min", "average"};
   return kNames[static_cast<size_t>(op)];
 }
 

@@ -7,7 +7,10 @@
 namespace lockstep::net {
 
 enum class DType : uint8_t { f32, f64, f16, bf16, i8, u8, i16, i32, i64, boolean };
-enum class ReduceOp : uint8_t { sum, max, min };
+/// average: the sum over the ranks by their number, of floating-point types. Divided where the sum
+/// is still wide, so the average of values that fit into fp16 does. No other type has it: of
+/// integers it would be neither exact nor an integer.
+enum class ReduceOp : uint8_t { sum, max, min, average };
 enum class Operation : uint8_t {
   all_reduce,
   reduce_scatter,
@@ -23,6 +26,7 @@ enum class Operation : uint8_t {
 inline constexpr int kOperations = 10;
 
 int64_t width_of(DType type);  // bytes per element
+bool is_floating(DType type);
 const char* name_of(DType type);
 const char* name_of(ReduceOp op);
 const char* name_of(Operation op);

@@ -84,6 +84,32 @@ TEST(ReduceKernels, HalfTypesAddInFloatAndRoundOnce) {
   EXPECT_EQ(sum_of(Float16{}, {40000, 40000}), std::numeric_limits<float>::infinity());
 }
 
+// Long enough for several tiles; three terms, so that dividing is not a shift of the exponent.
+TEST(ReduceKernels, AnAverageIsTheSumDividedOnceBeforeRounding) {
+  for (const int64_t count : {1, 511, 1300}) {
+    std::vector<std::vector<float>> x(3, std::vector<float>(static_cast<size_t>(count)));
+    std::vector<const void*> terms;
+    for (int t = 0; t < 3; ++t) {
+      for (int64_t i = 0; i < count; ++i) x[t][i] = value<float>(count, t, i);
+      terms.push_back(x[t].data());
+    }
+    const auto additions =
+        plan::evaluation(3, std::vector<plan::LeafRange>{{0, 1}, {1, 2}, {2, 3}});
+    std::vector<float> mean(static_cast<size_t>(count));
+    void* results[] = {mean.data()};
+    reduce(DType::f32, ReduceOp::average, terms, additions, results, count);
+    for (int64_t i = 0; i < count; ++i) {
+      ASSERT_EQ(mean[i], expected<float>(ReduceOp::sum, 3, count, i) / 3) << i;
+    }
+  }
+  const double alone = 5;
+  const void* terms[] = {&alone};
+  double mean = 0;
+  void* results[] = {&mean};
+  reduce(DType::f64, ReduceOp::average, terms, {}, results, 1);
+  EXPECT_EQ(mean, 5);
+}
+
 TEST(ReduceKernels, MaximumAndMinimumPassNanOn) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const ReduceOp op : {ReduceOp::max, ReduceOp::min}) {

@@ -97,6 +97,7 @@ A combine(ReduceOp op, A a, A b) {
     case ReduceOp::min:
       return a < b ? a : b;
     case ReduceOp::sum:
+    case ReduceOp::average:
       break;
   }
   if constexpr (std::is_same_v<A, bool>) {
