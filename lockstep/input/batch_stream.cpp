@@ -15,8 +15,7 @@
 namespace lockstep::input {
 
 struct BatchStream::Impl {
-  std::shared_ptr<const TokenFile> file;
-  Sampler sampler;
+  std::shared_ptr<const TrainingData> data;
   plan::BatchPlan batch;
   std::vector<plan::Round> rounds;
   int64_t first_step;
@@ -40,14 +39,14 @@ struct BatchStream::Impl {
 
   /// Returns early, with a part of the micro-batch, when the stream is being destroyed.
   MicroBatch read(int64_t step, plan::Round round) {
-    MicroBatch micro{.round = round, .samples = {}, .context = sampler.context, .tokens = {}};
+    MicroBatch micro{.round = round, .samples = {}, .context = data->context(), .tokens = {}};
     if (round.phantom()) return micro;
     micro.samples = batch.samples(round.leaf, round.micro);
-    const int64_t row = sampler.context + 1;
+    const int64_t row = data->context() + 1;
     micro.tokens.resize(static_cast<size_t>(micro.samples.size() * row));
     int64_t* out = micro.tokens.data();
     for (int64_t sample = micro.samples.lo; sample < micro.samples.hi && !stopped(); ++sample) {
-      file->read(sampler.first_token(step * batch.global_batch + sample), row, out);
+      data->read(step * batch.global_batch + sample, out);
       out += row;
     }
     return micro;
@@ -84,18 +83,19 @@ struct BatchStream::Impl {
   }
 };
 
-BatchStream::BatchStream(std::shared_ptr<const TokenFile> file, Sampler sampler,
+BatchStream::BatchStream(std::shared_ptr<const TokenSource> tokens, Sampler sampler,
                          plan::BatchPlan batch, std::vector<plan::Round> rounds, int64_t first_step,
                          int64_t last_step, int ahead)
+    : BatchStream(std::make_shared<const TrainingData>(std::vector<TrainingData::Source>{
+                      {.tokens = std::move(tokens), .sampler = sampler}}),
+                  batch, std::move(rounds), first_step, last_step, ahead) {}
+
+BatchStream::BatchStream(std::shared_ptr<const TrainingData> data, plan::BatchPlan batch,
+                         std::vector<plan::Round> rounds, int64_t first_step, int64_t last_step,
+                         int ahead)
     : impl_(std::make_unique<Impl>()) {
-  require_window(*file, sampler.context);
-  if (sampler.tokens > file->size() || sampler.windows() < 1) {
-    throw UsageError(base::str("the sampler is made for ", sampler.tokens, " tokens, but ",
-                               file->path(), " has ", file->size(), "."));
-  }
   if (ahead < 1) throw UsageError("a batch stream reads at least 1 step ahead.");
-  impl_->file = std::move(file);
-  impl_->sampler = sampler;
+  impl_->data = std::move(data);
   impl_->batch = batch;
   impl_->rounds = std::move(rounds);
   impl_->first_step = first_step;

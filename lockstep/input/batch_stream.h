@@ -5,8 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/input/sampler.h"
-#include "lockstep/input/token_file.h"
+#include "lockstep/input/training_data.h"
 #include "lockstep/plan/batch_plan.h"
 
 namespace lockstep::input {
@@ -24,10 +23,11 @@ class BatchStream {
  public:
   /// Reads the steps first_step <= step < last_step, at most `ahead` of them before they are asked
   /// for. An error of the reading thread comes out of next(), after the steps read before it.
-  ///
-  /// throws  EnvironmentError: the file holds no window. UsageError: the sampler is made for more
-  ///         tokens than the file has
-  BatchStream(std::shared_ptr<const TokenFile> file, Sampler sampler, plan::BatchPlan batch,
+  BatchStream(std::shared_ptr<const TrainingData> data, plan::BatchPlan batch,
+              std::vector<plan::Round> rounds, int64_t first_step, int64_t last_step,
+              int ahead = 2);
+  /// The same over one source. Throws what TrainingData does.
+  BatchStream(std::shared_ptr<const TokenSource> tokens, Sampler sampler, plan::BatchPlan batch,
               std::vector<plan::Round> rounds, int64_t first_step, int64_t last_step,
               int ahead = 2);
   /// Stops the reader within one sample's read, and joins it.

@@ -315,8 +315,10 @@ TEST_F(Safetensors, CKPT_8_PicklesAndZipsAreNamedAndNotOpened) {
   const TempFolder folder("safetensors-test");
   const std::string path = folder.file("model.safetensors");
   const std::string canary = folder.file("canary");
-  const std::string pickle = "\x80\x02cposix\nsystem\nX" + std::string("\x10\0\0\0", 4) + "touch " +
-                             canary + "q\x01\x85R.";
+  const std::string pickle =
+      "\x80\x02"
+      "cposix\nsystem\nX" +
+      std::string("\x10\0\0\0", 4) + "touch " + canary + "q\x01\x85R.";
   for (const auto& [bytes, named] : std::vector<std::pair<std::string, std::string>>{
            {pickle, "it is a Python pickle; nothing in it was run"},
            {std::string("PK\x03\x04", 4) + pickle, "it is a zip file"},
