@@ -96,7 +96,17 @@ class Public final : public Engine {
 
 }  // namespace
 
-// FOLDER MAX_BYTES RANKS heap|ordinary|public
+/// Which checks a kind leaves out; check_cost.py puts them beside "heap", which has all.
+lockstep::net::CallChecks checks_of(const std::string& kind) {
+  lockstep::net::CallChecks checks;
+  const bool bare = kind == "bare";
+  checks.guard = !bare && kind != "no-guard";
+  checks.ledger = !bare && kind != "no-ledger";
+  checks.watchdog = !bare && kind != "no-watchdog";
+  return checks;
+}
+
+// FOLDER MAX_BYTES RANKS heap|ordinary|public|no-guard|no-ledger|no-watchdog|bare
 int main(int argc, char** argv) {
   if (argc != 5) return 2;
   const int ranks = std::atoi(argv[3]);
@@ -104,14 +114,14 @@ int main(int argc, char** argv) {
   const bool crowded = sysconf(_SC_NPROCESSORS_ONLN) < ranks;
   const auto region = lockstep::net::Region::create(ranks);
   return lockstep::bench::run_on_processes(ranks, [&](int rank) {
-    const auto endpoint =
-        lockstep::net::Endpoint::join(lockstep::net::Region::attach(region->fd()), rank,
-                                      /*direct_memory=*/false, {.oversubscribed = crowded});
+    const auto endpoint = lockstep::net::Endpoint::join(
+        lockstep::net::Region::attach(region->fd()), rank,
+        /*direct_memory=*/false, {.oversubscribed = crowded, .checks = checks_of(kind)});
     std::unique_ptr<Engine> peer;
     if (kind == "public") {
       peer = std::make_unique<Public>(endpoint->world());
     } else {
-      peer = std::make_unique<Engine>(endpoint->world(), kind == "heap");
+      peer = std::make_unique<Engine>(endpoint->world(), kind != "ordinary");
     }
     lockstep::bench::serve(*peer, argv[1], std::strtoll(argv[2], nullptr, 10));
     endpoint->finish();

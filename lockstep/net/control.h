@@ -149,6 +149,7 @@ struct alignas(64) Parcel {
   int64_t address;
   int32_t tag;
   DType type;
+  bool lent;  // the sender's own memory, not a copy
 };
 
 inline constexpr int kParcels = 4;
@@ -164,6 +165,7 @@ struct GroupLines {
   std::array<Descriptor, 2> slots;
   alignas(64) Signal steps;                  // phases inside collectives
   std::atomic<int64_t> staging;              // address of this rank's staging block
+  std::atomic<uint32_t> moving;              // 1 while this rank uses memory of other threads
   std::atomic<int64_t> waiting_since;        // ns of the steady clock; 0: in no long wait
   std::atomic<int32_t> waiting_for;          // rank of the job
   alignas(64) std::atomic<uint64_t> broken;  // the first collective that cannot be; 0: none

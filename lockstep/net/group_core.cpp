@@ -35,6 +35,7 @@ Group::Impl::Impl(Endpoint& endpoint, std::shared_ptr<Endpoint> keeps_endpoint, 
       id(id),
       name(std::move(name)),
       members(std::move(members)),
+      checks(endpoint.impl().options.checks),
       timeout(endpoint.impl().options.timeout) {
   if (endpoint.impl().options.oversubscribed) patience = Patience::oversubscribed();
   seconds_per_tick();  // starts its clock
@@ -64,19 +65,22 @@ Group::Impl::Call::Call(Impl& group, Operation operation)
     : group_(group),
       entry_(group.ledger[operation]),
       ticks_(group.ticks[static_cast<size_t>(operation)]),
-      start_(ticks_now()),
+      start_(group.checks.ledger ? ticks_now() : 0),
       exceptions_(std::uncaught_exceptions()) {
-  ++entry_.calls;
+  if (group.checks.ledger) ++entry_.calls;
 }
 
 Group::Impl::Call::~Call() {
-  ticks_ += std::max<int64_t>(0, ticks_now() - start_);
+  if (group_.checks.ledger) ticks_ += std::max<int64_t>(0, ticks_now() - start_);
   if (group_.waiting) group_.lines[group_.rank]->waiting_since.store(0, std::memory_order_relaxed);
-  if (std::uncaught_exceptions() > exceptions_ && group_.finished.empty()) {
+  group_.say_moved();
+  if (std::uncaught_exceptions() == exceptions_) return;
+  if (group_.finished.empty()) {
     group_.finished =
         group_.here() + "this rank left the call with an error of its own; the group is finished.";
     group_.mark_broken(group_.finished);
   }
+  group_.wait_for_moving_peers();
 }
 
 const Ledger& Group::Impl::read_ledger() {
@@ -99,6 +103,7 @@ char* Group::Impl::Scratch::at_least(const Impl& group, int64_t wanted) {
 
 void Group::Impl::record(Operation operation, int64_t count, DType type, ReduceOp reduce_op,
                          uint64_t number) {
+  if (!checks.ledger) return;
   // Not an atomic increment: threads of one rank in two groups may lose an entry to each other, and
   // the record is for a person who looks for the last thing a rank did.
   const uint64_t n = control.operations.load(std::memory_order_relaxed);
@@ -165,7 +170,7 @@ void Group::Impl::meet(const Descriptor& mine) {
     const int peer = (rank + i) % size();
     Descriptor& theirs = lines[peer]->slots[sequence & 1];
     wait_for(peer, theirs.arrived, sequence);
-    if (!same_call(theirs, mine)) fail(mismatch_text(peer, theirs, mine));
+    if (checks.guard && !same_call(theirs, mine)) fail(mismatch_text(peer, theirs, mine));
   }
 }
 
@@ -189,7 +194,26 @@ bool Group::Impl::everyone_reachable() const {
   return true;
 }
 
-void Group::Impl::say_done() { lines[rank]->steps.raise(++steps); }
+void Group::Impl::say_moving() {
+  if (!direct_memory) return;
+  // Sequentially consistent, as in wait_for_moving_peers: either this rank sees that the job was
+  // aborted or the group broken, or the peer that saw it first sees this rank moving.
+  lines[rank]->moving.store(1, std::memory_order_seq_cst);
+  if (region.header().aborted.load(std::memory_order_seq_cst) == 0) return;
+  finished = here() + "the job was aborted: " + region.header().abort_message.get();
+  throw CommError(finished);
+}
+
+void Group::Impl::wait_for_moving_peers() {
+  for (int p = 0; p < size() && direct_memory; ++p) {
+    while (lines[p]->moving.load(std::memory_order_seq_cst) != 0) sched_yield();
+  }
+}
+
+void Group::Impl::say_done() {
+  say_moved();
+  lines[rank]->steps.raise(++steps);
+}
 
 void Group::Impl::step() {
   say_done();
@@ -220,7 +244,7 @@ std::string Group::Impl::here() const {
 void Group::Impl::mark_broken(const std::string& message) {
   lines[rank]->broken_message.set(message);
   const uint64_t number = current.empty() ? collectives : collectives + 1;
-  lines[rank]->broken.store(number, std::memory_order_release);
+  lines[rank]->broken.store(number, std::memory_order_seq_cst);
 }
 
 void Group::Impl::fail(const std::string& what, bool died) {
@@ -231,6 +255,7 @@ void Group::Impl::fail(const std::string& what, bool died) {
 }
 
 void Group::Impl::throw_if_finished() {
+  if (!checks.watchdog) return;
   if (finished.empty() && region.header().aborted.load(std::memory_order_acquire) != 0) {
     finished = base::str("[rank ", rank, " of ", size(), "] call on \"", name,
                          "\": the job was aborted: ", region.header().abort_message.get());
@@ -239,8 +264,9 @@ void Group::Impl::throw_if_finished() {
 }
 
 void Group::Impl::throw_if_broken(uint64_t up_to) {
+  if (!checks.watchdog) return;
   for (int p = 0; p < size(); ++p) {
-    const uint64_t number = lines[p]->broken.load(std::memory_order_acquire);
+    const uint64_t number = lines[p]->broken.load(std::memory_order_seq_cst);
     if (p == rank || number == 0 || number > up_to) continue;
     finished = here() + "the group is finished. " + lines[p]->broken_message.get();
     throw CommError(finished);
@@ -249,7 +275,9 @@ void Group::Impl::throw_if_broken(uint64_t up_to) {
 
 void Group::Impl::wait_for(int peer, Signal& signal, uint32_t target) {
   if (signal.reached(target)) return;
-  wait_until(signal, target, patience, [&] { check(peer, signal, target); });
+  wait_until(signal, target, patience, [&] {
+    if (checks.watchdog) check(peer, signal, target);
+  });
 }
 
 void Group::Impl::check(int peer, const Signal& signal, uint32_t target) {

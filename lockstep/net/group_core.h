@@ -97,7 +97,18 @@ struct Group::Impl {
   bool everyone_reachable() const;
   /// To be called before peers' memory is used: one that came and has given up since (it timed out)
   /// no longer keeps its memory for us.
-  void expect_peers_memory() { throw_if_broken(collectives); }
+  void expect_peers_memory() {
+    say_moving();
+    throw_if_broken(collectives);
+  }
+  /// Where ranks are threads, a rank that leaves a call by an exception may free what it lent: it
+  /// first waits until no peer is moving, which is as long as a copy takes. (Between processes only
+  /// the heap is lent, and stays mapped.) Throws if the job was aborted before.
+  void say_moving();
+  void say_moved() {
+    if (direct_memory) lines[rank]->moving.store(0, std::memory_order_seq_cst);
+  }
+  void wait_for_moving_peers();
   /// Waits until every rank has called it, or say_done, as often as this one.
   void step();
   /// The part of step that others wait for: this rank is through with its peers' memory.
@@ -174,6 +185,7 @@ struct Group::Impl {
   const std::vector<int> members;
   int rank = 0;
   std::vector<GroupLines*> lines;  // by group rank
+  const CallChecks checks;
   Patience patience;
   std::chrono::milliseconds timeout;
   Ledger ledger;                             // its seconds are brought up to date when read

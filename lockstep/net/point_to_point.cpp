@@ -51,7 +51,7 @@ void Group::Impl::send(const void* data, int64_t count, DType type, int to, int 
     wait_for(to, taken_there, outbox.posted + 1 - kParcels);  // room in the ring
     const uint32_t slot = outbox.posted % kParcels;
     Parcel& parcel = ours.parcels[slot];
-    parcel = {count, first, n, address, tag, type};
+    parcel = {count, first, n, address, tag, type, in_place};
     outbox.copies[slot].reset();
     if (!in_place && n > 0) {
       outbox.copies[slot] = endpoint.impl().heap->allocate(n * width);
@@ -85,12 +85,18 @@ void Group::Impl::receive(void* data, int64_t count, DType type, int from, int t
       fail(base::str("rank ", from, " sent ", message_text(parcel.total, parcel.type, parcel.tag),
                      "."));
     }
+    if (parcel.lent) {
+      say_moving();
+      // A sender that has given up no longer lends its memory.
+      if (lines[from]->broken.load(std::memory_order_seq_cst) != 0) throw_if_broken(~uint64_t{0});
+    }
     if (parcel.count > 0) {
       std::memcpy(static_cast<char*>(data) + parcel.first * width, at(parcel.address),
                   static_cast<size_t>(parcel.count * width));
     }
     call.entry().bytes += parcel.count * width;
     done += parcel.count;
+    say_moved();
     taken_here.raise(++taken[from]);
   } while (done < count);
   current.clear();

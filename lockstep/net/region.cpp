@@ -203,7 +203,7 @@ void Region::abort(const std::string& message) {
   JobHeader& header = impl_->header();
   if (header.abort_claimed.exchange(1) != 0) return;
   header.abort_message.set(message);
-  header.aborted.store(1, std::memory_order_release);
+  header.aborted.store(1, std::memory_order_seq_cst);
 }
 
 bool Region::aborted() const {

@@ -63,11 +63,21 @@ class Region {
   std::unique_ptr<Impl> impl_;
 };
 
+/// What each call does besides moving data. For measuring what that costs (bench/check_cost.py) and
+/// for nothing else: without them a mismatch gives wrong data and a lost peer an endless wait.
+struct CallChecks {
+  bool guard = true;     // peers' fingerprints are compared
+  bool ledger = true;    // calls and time are counted, recent calls kept
+  bool watchdog = true;  // a wait looks for an abort, dead peers and its timeout
+};
+
 struct EndpointOptions {
   /// How long a rank waits for its peers before it gives up and says who is missing.
   std::chrono::milliseconds timeout{120'000};
   /// Ranks that share cores wait by sleeping at once instead of spinning first.
   bool oversubscribed = false;
+  /// All on, except to measure what they cost.
+  CallChecks checks = {};
 };
 
 /// One rank's way to its peers.

@@ -264,6 +264,59 @@ TEST(Processes, AKilledRankIsNamed) {
   }
 }
 
+// Rank 0 lends memory and is through at once; rank 1 copies for a long time. An abort ends rank 0's
+// wait, but not before the copy has ended: the memory goes the moment that rank 0 is told.
+void lend_and_abort(const std::function<void(Group&, void*, int64_t)>& lend,
+                    const std::function<void(Group&, void*, int64_t)>& borrow) {
+  constexpr int64_t kBytes = 192 * MiB;
+  const auto map = [] {
+    return mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  };
+  const auto outcomes = outcomes_of(Engine::threads, 3, [&](const std::shared_ptr<Group>& world) {
+    const auto pair = world->subgroup({0, 1}, "pair");
+    if (world->rank() == 2) {
+      // Both others have come: rank 1's first page is there.
+      while (world->endpoint().region().status(1).phase != "copying") usleep(100);
+      usleep(2000);
+      world->abort("in the middle of a copy");
+      return;
+    }
+    void* const memory = map();
+    if (world->rank() == 0) {
+      const std::string error = error_of([&] { lend(*pair, memory, kBytes); });
+      munmap(memory, kBytes);
+      EXPECT_THAT(error, HasSubstr("in the middle of a copy"));
+    } else {
+      pair->barrier();
+      world->endpoint().set_status(0, "copying");
+      error_of([&] { borrow(*pair, memory, kBytes); });
+      munmap(memory, kBytes);
+    }
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+}
+
+TEST(Threads, LentMemoryOutlivesAnAbortInACollective) {
+  lend_and_abort(
+      [](Group& group, void* memory, int64_t bytes) {
+        group.barrier();
+        group.all_gather(memory, memory, std::vector<int64_t>{bytes, 0}, DType::u8);
+      },
+      [](Group& group, void* memory, int64_t bytes) {
+        char none = 0;
+        group.all_gather(&none, memory, std::vector<int64_t>{bytes, 0}, DType::u8);
+      });
+}
+
+TEST(Threads, LentMemoryOutlivesAnAbortInAMessage) {
+  lend_and_abort(
+      [](Group& group, void* memory, int64_t bytes) {
+        group.barrier();
+        group.send(memory, bytes, DType::u8, 1);
+      },
+      [](Group& group, void* memory, int64_t bytes) { group.recv(memory, bytes, DType::u8, 0); });
+}
+
 TEST(Threads, TheCauseIsThrownNotAnEcho) {
   EXPECT_THAT(error_of([] {
                 run_on_threads(3, [](const std::shared_ptr<Group>& world) {
