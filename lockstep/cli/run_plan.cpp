@@ -4,10 +4,10 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
-#include "lockstep/files/byte_tokenizer.h"
-#include "lockstep/input/sampler.h"
+#include "lockstep/files/token_data.h"
 #include "lockstep/plan/batch_plan.h"
 
 namespace lockstep::cli {
@@ -38,11 +38,19 @@ int64_t tokens_of(const plan::TrainConfig& config) {
 
 /// Epochs with two decimals, cut off.
 std::string epochs_text(const plan::TrainConfig& config, const RunData& data) {
-  const int64_t windows = (data.train->size() - 1) / config.model.context;
-  const int64_t samples = config.run.steps * config.data.global_batch;
-  const int64_t hundredths = samples / windows * 100 + samples % windows * 100 / windows;
+  const auto hundredths =
+      static_cast<int64_t>(100 * data.train->epochs(config.run.steps * config.data.global_batch));
   const std::string digits = std::to_string(100 + hundredths % 100).substr(1);
   return base::str(hundredths / 100, ".", digits);
+}
+
+/// A model of one vocabulary learns nothing from ids of another, and no id need be out of range.
+void require_tokenizer(const std::string& path, const std::string& tokenizer) {
+  const auto meta = files::read_token_meta(path);
+  const auto own_name = [](const std::string& name) { return name == "gpt2" ? "r50k" : name; };
+  if (!meta || own_name(meta->tokenizer) == own_name(tokenizer)) return;
+  throw UsageError(base::str(path, " holds tokens of ", meta->tokenizer, ", but data.tokenizer = ",
+                             tokenizer, ".\n  This fits: --set data.tokenizer=", meta->tokenizer));
 }
 
 std::string count_text(int64_t count, std::string_view word) {
@@ -52,14 +60,18 @@ std::string count_text(int64_t count, std::string_view word) {
 }  // namespace
 
 RunData open_data(const plan::TrainConfig& config) {
-  const RunData data{input::TokenFile::open(config.data.train),
-                     input::TokenFile::open(config.data.valid)};
-  const int64_t vocab =
-      config.model.vocab > 0 ? config.model.vocab : files::ByteTokenizer::kVocabSize;
-  for (const auto& file : {data.train, data.valid}) {
-    input::require_window(*file, config.model.context);
-    file->check_ids(vocab);
+  const RunData data{
+      input::TrainingData::open(config.data.train, {.context = config.model.context,
+                                                    .seed = static_cast<uint64_t>(config.run.seed),
+                                                    .shuffle = config.data.shuffle}),
+      input::TokenFile::open(config.data.valid)};
+  input::require_window(*data.valid, config.model.context);
+  for (const auto& source : data.train->sources()) {
+    require_tokenizer(source.tokens->path(), config.data.tokenizer);
   }
+  require_tokenizer(data.valid->path(), config.data.tokenizer);
+  data.train->check_ids(plan::resolved_vocab(config));
+  data.valid->check_ids(plan::resolved_vocab(config));
   return data;
 }
 
@@ -81,8 +93,8 @@ std::string run_plan_text(const plan::TrainConfig& config, int ranks, const RunD
   }
   return text + base::str("run       ", count_text(config.run.steps, "step"), ", ",
                           count_text(tokens_of(config), "token"), ", ", epochs_text(config, data),
-                          " epochs\n", "training  ", data.train->path(), ", ",
-                          count_text(data.train->size(), "token"), "\n", "checking  ",
+                          " epochs\n", "training  ", config.data.train, ", ",
+                          count_text(data.train->tokens(), "token"), "\n", "checking  ",
                           data.valid->path(), ", ", count_text(data.valid->size(), "token"), "\n",
                           "engine    ", config.comm.engine, "\n");
 }
@@ -102,7 +114,7 @@ nlohmann::json run_plan_json(const plan::TrainConfig& config, int ranks, const R
           {"micro_batches_per_grain", step.batch.micro_batches_per_grain},
           {"steps", config.run.steps},
           {"tokens", tokens_of(config)},
-          {"train_tokens", data.train->size()},
+          {"train_tokens", data.train->tokens()},
           {"valid_tokens", data.valid->size()},
           {"ranks", per_rank},
           {"config", plan::to_json(config)}};

@@ -6,19 +6,20 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lockstep/input/token_file.h"
+#include "lockstep/input/training_data.h"
 #include "lockstep/plan/train_config.h"
 
 namespace lockstep::cli {
 
 /// The data of a run, open and looked at.
 struct RunData {
-  std::shared_ptr<const input::TokenFile> train;
+  std::shared_ptr<const input::TrainingData> train;
   std::shared_ptr<const input::TokenFile> valid;
 };
 
 /// Throws EnvironmentError: a file is not there, is shorter than one sequence, or holds ids that
-/// the vocabulary does not have.
+/// the vocabulary does not have. UsageError: data.train does not name files, or the data were made
+/// with another tokenizer than data.tokenizer.
 RunData open_data(const plan::TrainConfig& config);
 
 /// The plan for `ranks` ranks, as a person reads it and as a program does.

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/plan/tokenizers.h"
 
 namespace lockstep::plan {
 namespace {
@@ -57,6 +58,12 @@ constexpr int64_t kMany = 1'000'000'000;
 constexpr bool kAbove = true;
 constexpr bool kBelow = true;
 
+std::vector<std::string> tokenizer_names() {
+  std::vector<std::string> names;
+  for (const TokenizerName& tokenizer : kTokenizers) names.emplace_back(tokenizer.name);
+  return names;
+}
+
 #define AT(member) [](TrainConfig& c) { return &c.member; }
 
 const std::vector<Row>& table() {
@@ -86,9 +93,10 @@ const std::vector<Row>& table() {
       {"model.init_std", "standard deviation of the start weights",
        Real{AT(model.init_std), 0, 100, kAbove}},
 
-      {"data.train", "token file of the training text", Text{AT(data.train)}},
+      {"data.train", "token file of the training text, or several as \"0.7:a.bin, 0.3:b.bin\"",
+       Text{AT(data.train)}},
       {"data.valid", "token file of the validation text", Text{AT(data.valid)}},
-      {"data.tokenizer", "what the token ids are", Choice{AT(data.tokenizer), {"bytes"}}},
+      {"data.tokenizer", "what the token ids are", Choice{AT(data.tokenizer), tokenizer_names()}},
       {"data.global_batch", "sequences in one optimizer step, all ranks together",
        Whole{AT(data.global_batch), 1, 1 << 24}},
       {"data.micro_batch", "sequences in one forward call; divides the global batch",
@@ -223,7 +231,8 @@ const Row& row_of(const std::string& key) {
 // ---- typed values
 
 void assign(TrainConfig& config, const Row& row, const Whole& w, const Json& value) {
-  if (w.automatic && (value == "auto" || value == *w.automatic)) {
+  // A number for "auto" counts only where it cannot be taken for one that is meant: -1, not 0.
+  if (w.automatic && (value == "auto" || (*w.automatic < 0 && value == *w.automatic))) {
     *w.at(config) = *w.automatic;
     return;
   }

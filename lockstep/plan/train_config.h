@@ -33,9 +33,9 @@ struct TrainConfig {
     double init_std = 0.02;
   } model;
   struct {
-    std::string train = "data/austen/train.bin";
+    std::string train = "data/austen/train.bin";  // or "0.7:a.bin, 0.3:b.bin"
     std::string valid = "data/austen/val.bin";
-    std::string tokenizer = "bytes";
+    std::string tokenizer = "bytes";  // a name of plan/tokenizers.h
     int64_t global_batch = 16;
     int64_t micro_batch = 4;
     int64_t eval_batches = 16;
@@ -106,7 +106,10 @@ TrainConfig from_json(const nlohmann::json& json);
 TrainConfig preset(const std::string& name);
 std::vector<std::string> preset_names();
 
-/// Parameters of the model, a tied head counted once. `vocab` "auto" counts the 256 bytes.
+/// Token ids of the model: model.vocab, or where that is "auto" the tokenizer's.
+int64_t resolved_vocab(const TrainConfig& config);
+
+/// Parameters of the model, a tied head counted once.
 int64_t parameter_count(const TrainConfig& config);
 
 /// The least that a rank holds all the time, in bytes: fp32 masters, gradients and AdamW's two

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/plan/batch_plan.h"
+#include "lockstep/plan/tokenizers.h"
 #include "lockstep/plan/train_config.h"
 
 namespace lockstep::plan {
@@ -108,11 +109,14 @@ void check_log(const TrainConfig& config) {
 
 }  // namespace
 
+int64_t resolved_vocab(const TrainConfig& config) {
+  return config.model.vocab > 0 ? config.model.vocab : tokenizer_vocab_size(config.data.tokenizer);
+}
+
 int64_t parameter_count(const TrainConfig& config) {
   const auto& m = config.model;
-  constexpr int64_t kBytes = 256;
   constexpr int64_t kWindow = 8;  // tokens the mlp family looks back
-  const int64_t vocab = m.vocab > 0 ? m.vocab : kBytes;
+  const int64_t vocab = resolved_vocab(config);
   const int64_t inner = m.ffn > 0 ? m.ffn : 4 * m.width;
   const int64_t bias = m.bias ? 1 : 0;
   if (m.family == "mlp") {

@@ -10,7 +10,6 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
-#include "lockstep/files/byte_tokenizer.h"
 #include "lockstep/kernels/span.h"
 #include "lockstep/memory/counting_allocator.h"
 #include "lockstep/optim/clip.h"
@@ -63,11 +62,12 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   const int rank = context_.dp->rank();
 
   const int64_t context = config_.model.context;
-  train_data_ = input::TokenFile::open(config_.data.train);
+  train_data_ = input::TrainingData::open(
+      config_.data.train,
+      {.context = context, .seed = context_.seed, .shuffle = config_.data.shuffle});
   valid_data_ = input::TokenFile::open(config_.data.valid);
-  input::require_window(*train_data_, context);
   input::require_window(*valid_data_, context);
-  vocab_ = config_.model.vocab > 0 ? config_.model.vocab : files::ByteTokenizer::kVocabSize;
+  vocab_ = plan::resolved_vocab(config_);
   train_data_->check_ids(vocab_);
   valid_data_->check_ids(vocab_);
 
@@ -100,13 +100,8 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
                           .weight_decay = config_.optim.weight_decay},
       optimizer_spans(*params_, *grads_));
   batches_ = std::make_unique<input::BatchStream>(
-      train_data_,
-      input::Sampler{.tokens = train_data_->size(),
-                     .context = context,
-                     .seed = context_.seed,
-                     .shuffle = config_.data.shuffle},
-      inputs_.batch, inputs_.leaves.rounds_of(rank, inputs_.batch.micro_batches_per_grain), 0,
-      config_.run.steps);
+      train_data_, inputs_.batch,
+      inputs_.leaves.rounds_of(rank, inputs_.batch.micro_batches_per_grain), 0, config_.run.steps);
 
   at::Tensor peak = at::full({1}, measure_gemm_peak(), at::kDouble);
   context_.world->all_reduce(peak).wait();
@@ -328,6 +323,7 @@ std::string Trainer::summarize(int64_t steps_done) {
       {"identity", identity_.text()},
       {"steps", steps_done},
       {"tokens", steps_done * step_tokens},
+      {"epochs", train_data_->epochs(steps_done * config_.data.global_batch)},
       {"tokens_per_second", rate},
       {"mfu", model_->flops_per_token() * rate / gemm_peak_},
       {"ranks", ranks},

@@ -66,7 +66,7 @@ class Trainer {
   const plan::TrainConfig& config_;
   net::Endpoint& endpoint_;
   RankContext context_;
-  std::shared_ptr<const input::TokenFile> train_data_;
+  std::shared_ptr<const input::TrainingData> train_data_;
   std::shared_ptr<const input::TokenFile> valid_data_;
   std::shared_ptr<models::LanguageModel> model_;
   std::unique_ptr<state::ParamStore> params_;
