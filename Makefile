@@ -32,6 +32,7 @@ setup:
 
 data: build
 	@$(BUILD)/bin/lockstep data prepare austen
+	@$(BUILD)/bin/lockstep data prepare tokenizers || echo "Going on without: only BPE tokenizers need them."
 
 test: data tests
 	@cd $(BUILD) && ctest $(CTEST_FLAGS) -LE long -j $(JOBS)
