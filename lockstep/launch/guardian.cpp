@@ -45,16 +45,18 @@ constexpr int kMostGroups = 4096;
 
 }  // namespace
 
-Guardian::Guardian() {
+Guardian::Guardian(const std::vector<pid_t>& groups) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return;
+  pipe_.reset(ends[1]);
+  // Before there is a guardian: from its first moment it knows them all.
+  for (const pid_t group : groups) tell(group);
   pid_ = fork();
   if (pid_ == 0) {
-    close(ends[1]);
+    pipe_.reset();
     guard(ends[0]);
   }
   close(ends[0]);
-  pipe_.reset(ends[1]);
 }
 
 Guardian::~Guardian() {
@@ -65,14 +67,12 @@ Guardian::~Guardian() {
   }
 }
 
-void Guardian::watch(pid_t group) { tell(group); }
 void Guardian::forget(pid_t group) { tell(-group); }
 
 void Guardian::tell(pid_t word) {
   // A word is shorter than what a pipe takes in one piece. If the guardian is gone, so be it; the
   // caller has SIGPIPE ignored or blocked.
-  if (pid_ > 0) [[maybe_unused]]
-    const auto written = write(pipe_.get(), &word, sizeof word);
+  [[maybe_unused]] const auto written = write(pipe_.get(), &word, sizeof word);
 }
 
 }  // namespace lockstep::launch

@@ -4,9 +4,12 @@
 /// A rank gets SIGKILL from the system when its launcher dies; what the rank itself started (a
 /// script's program, a data loader) does not. The guardian knows every rank's process group, and
 /// kills the groups when the pipe from the launcher comes to its end. It holds nothing else open.
+/// It is started after the ranks: a launcher that is killed before has none.
 #pragma once
 
 #include <sys/types.h>
+
+#include <vector>
 
 #include "lockstep/launch/descriptor.h"
 
@@ -14,14 +17,14 @@ namespace lockstep::launch {
 
 class Guardian {
  public:
-  /// Starts it. Without one (no more processes) jobs run as well, so that is no error.
-  Guardian();
+  /// Starts it over these groups. Without one (no more processes) jobs run as well, so that is no
+  /// error.
+  explicit Guardian(const std::vector<pid_t>& groups);
   /// All groups must have been forgotten; waits for the guardian to leave.
   ~Guardian();
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
 
-  void watch(pid_t group);
   /// To be called while the group's leader is not reaped: its number is then nobody else's.
   void forget(pid_t group);
 

@@ -108,7 +108,8 @@ std::string find_program(const std::string& name) {
 pid_t spawn(const SpawnOptions& options) {
   std::array<int, 2> report{};
   if (pipe2(report.data(), O_CLOEXEC) != 0) {
-    throw EnvironmentError(base::str("cannot start a rank: pipe: ", std::strerror(errno)));
+    throw EnvironmentError(base::str("cannot start a rank: pipe: ", std::strerror(errno),
+                                     ".\n  `ulimit -n` shows how many files may be open."));
   }
   const int null_input = open("/dev/null", O_RDONLY | O_CLOEXEC);
 

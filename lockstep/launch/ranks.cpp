@@ -25,8 +25,9 @@ Ranks::~Ranks() {
 }
 
 void Ranks::guard() {
-  guardian_ = std::make_unique<Guardian>();
-  for (const Process& process : processes_) guardian_->watch(process.pid);
+  std::vector<pid_t> groups;
+  for (const Process& process : processes_) groups.push_back(process.pid);
+  guardian_ = std::make_unique<Guardian>(groups);
 }
 
 int Ranks::running() const {

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 namespace lockstep::testing {
 namespace {
@@ -68,6 +69,17 @@ CommandResult Command::wait() {
       .out = read_all(folder_.file("out")),
       .err = read_all(folder_.file("err")),
       .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count()};
+}
+
+std::string Command::output_so_far() const { return read_all(folder_.file("out")); }
+
+bool eventually(const std::function<bool()>& done) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
 }
 
 CommandResult lockstep(const std::vector<std::string>& arguments,

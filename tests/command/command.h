@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ class Command {
   Command& operator=(const Command&) = delete;
 
   pid_t pid() const { return pid_; }
+  /// What it has written to stdout until now.
+  std::string output_so_far() const;
   CommandResult wait();
 
  private:
@@ -38,6 +41,9 @@ class Command {
   pid_t pid_ = -1;
   std::chrono::steady_clock::time_point start_;
 };
+
+/// Until `done` holds, or 60 s have gone by.
+bool eventually(const std::function<bool()>& done);
 
 /// `lockstep` with these arguments, to its end.
 CommandResult lockstep(const std::vector<std::string>& arguments,

@@ -22,6 +22,32 @@ TEST(Long, NanoLearnsOnTwoRanks) {
   EXPECT_LE(summary["val_loss"].get<double>(), 1.90);
 }
 
+/// A program written for torchrun, with PyTorch's own collectives over TCP. Loading PyTorch takes
+/// most of the time.
+TEST(Long, ATorchDistributedProgramRunsUnderTheLauncher) {
+  const std::string python = "/usr/bin/python3";
+  if (Command({"/bin/sh", "-c",
+               python + " -c 'import torch.distributed as d; "
+                        "assert d.is_available()' 2>&1"})
+          .wait()
+          .exit_code != 0) {
+    GTEST_SKIP() << "no PyTorch for Python: apt-get install python3-torch";
+  }
+  const TempFolder folder;
+  std::ofstream(folder.file("train.py")) << "import torch, torch.distributed as dist\n"
+                                            "dist.init_process_group('gloo')\n"
+                                            "x = torch.full([3], float(dist.get_rank() + 1))\n"
+                                            "dist.all_reduce(x)\n"
+                                            "print('sum', x.tolist(), flush=True)\n";
+  const CommandResult result = lockstep({"run", "-n", "3", "--", python, folder.file("train.py")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const char* rank : {"0", "1", "2"}) {
+    EXPECT_NE(result.out.find(std::string("[rank ") + rank + "] sum [6.0, 6.0, 6.0]\n"),
+              std::string::npos)
+        << result.out;
+  }
+}
+
 /// Kills a rank at twenty moments spread over start, first steps and later ones.
 TEST(Long, AKillAtAnyMomentEndsTheJobInTime) {
   for (int trial = 0; trial < 20; ++trial) {
