@@ -143,13 +143,14 @@ TrainResult Trainer::train_to_the_end() {
     train_step(done);
     ++done;
     const bool last = done == config_.run.steps;
+    if (!last) save_if_asked(done);
     result.stopped = stop_agreed() && !last;
     const bool due = config_.log.eval_every > 0 && done % config_.log.eval_every == 0;
     if (due && !last && !result.stopped) evaluate_at(done);
   }
   digest_ = params_->digest().text();
   // First what cannot be made again, then what can.
-  save(done);
+  save(done, "final.safetensors");
   if (!result.stopped) evaluate_at(done);
 
   const std::string summary = summarize(done);
@@ -167,10 +168,23 @@ TrainResult Trainer::train_to_the_end() {
   return result;
 }
 
-void Trainer::save(int64_t steps_done) {
+/// On all ranks together: one may hear of a request a step before its peers.
+void Trainer::save_if_asked(int64_t steps_done) {
+  if (options_.save_requests == nullptr) return;
+  at::Tensor asked = at::full({1}, options_.save_requests->load(), at::kInt);
+  context_.world->all_reduce(asked, ReduceOp::max).wait();
+  if (asked.item<int>() <= saves_answered_) return;
+  saves_answered_ = asked.item<int>();
+  digest_ = params_->digest().text();
+  const std::string file = base::str("step_", steps_done, ".safetensors");
+  save(steps_done, file);
+  if (log_) log_->say(base::str("saved ", options_.run_folder, "/", file, " on request"));
+}
+
+void Trainer::save(int64_t steps_done, const std::string& file) {
   endpoint_.set_status(steps_done, "save");
   if (context_.world->rank() != 0) return;
-  save_model(options_.run_folder + "/final.safetensors", *params_,
+  save_model(options_.run_folder + "/" + file, *params_,
              {.config = config_,
               .vocab = vocab_,
               .identity = identity_.text(),

@@ -32,6 +32,9 @@ struct TrainerOptions {
   int console_fd = 2;
   /// Set from outside to end the run after the step at hand, on all ranks together.
   const std::atomic<bool>* stop_requested = nullptr;
+  /// Requests to save and go on, so far: a new one leaves step_N.safetensors beside the run's other
+  /// files when the step at hand is done.
+  const std::atomic<int>* save_requests = nullptr;
 };
 
 struct TrainResult {
@@ -58,7 +61,8 @@ class Trainer {
   void evaluate_at(int64_t done);
   void require_finite(int64_t step, const StepResult& result) const;
   bool stop_agreed();
-  void save(int64_t steps_done);
+  void save(int64_t steps_done, const std::string& file);
+  void save_if_asked(int64_t steps_done);
   std::string summarize(int64_t steps_done);
   StepReport report_of(int64_t step, const StepResult& result, double seconds, double lr);
 
@@ -85,6 +89,7 @@ class Trainer {
   int64_t samples_ = 0;  // computed by this rank
   StepResult last_;
   double val_loss_ = std::nan("");  // null in JSON until evaluated
+  int saves_answered_ = 0;
   GroupTotals comm_before_;         // of dp, before the step at hand
   std::vector<double> step_seconds_;
 };

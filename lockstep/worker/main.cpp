@@ -54,7 +54,8 @@ int train(const Environment& environment, const std::string& run_folder) {
     Trainer trainer({.config = config,
                      .run_folder = run_folder,
                      .console_fd = environment.console_fd,
-                     .stop_requested = &requests.stop},
+                     .stop_requested = &requests.stop,
+                     .save_requests = &requests.saves},
                     endpoint);
     return trainer.run().stopped ? kStoppedOnRequest : 0;
   });

@@ -6,7 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
-#include <thread>
+#include <iterator>
 
 #include "tests/command/command.h"
 
@@ -14,16 +14,6 @@ namespace lockstep::testing {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// Until `done` holds, or 60 s have gone by.
-bool eventually(const std::function<bool()>& done) {
-  const auto deadline = std::chrono::steady_clock::now() + 60s;
-  while (!done()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(5ms);
-  }
-  return true;
-}
 
 int64_t steps_logged(const TempFolder& runs) {
   int64_t lines = 0;
@@ -93,6 +83,62 @@ TEST(Faults, AStalledRankIsNamedWhenTimeRunsOut) {
   EXPECT_EQ(result.exit_code, 5) << result.err;
   EXPECT_NE(result.err.find("rank 2"), std::string::npos) << result.err;
   expect_gone(ranks);
+}
+
+TEST(Faults, AStoppedProcessWithoutPeersIsMissedByTheLauncher) {
+  for (const char* engine : {"shm", "threads"}) {
+    const TempFolder runs;
+    const bool threads = std::string(engine) == "threads";
+    std::vector<std::string> arguments = long_run(runs, threads ? 2 : 1);
+    arguments.insert(arguments.end(),
+                     {"--set", "comm.timeout_s=2", "--set", std::string("comm.engine=") + engine});
+    Command job(arguments);
+    ASSERT_TRUE(eventually([&] { return steps_logged(runs) >= 1; }));
+    const std::vector<pid_t> processes = children_of(job.pid());
+    ASSERT_EQ(processes.size(), 1u);
+    ::kill(processes[0], SIGSTOP);
+    const auto stopped = std::chrono::steady_clock::now();
+    const CommandResult result = job.wait();
+    EXPECT_LT(std::chrono::steady_clock::now() - stopped, 2s + 2s) << engine;
+    EXPECT_EQ(result.exit_code, 5) << result.err;
+    EXPECT_NE(result.err.find("was stopped (SIGSTOP) for 2."), std::string::npos) << result.err;
+    expect_gone(processes);
+  }
+}
+
+/// The first file of the only run whose name begins so; empty if there is none.
+std::string file_of_run(const TempFolder& runs, const std::string& start) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(runs.path(), error)) {
+    if (entry.path().filename().string().starts_with(start)) return entry.path();
+  }
+  return "";
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(Faults, ARequestToSaveOrToTellDisturbsNothing) {
+  const TempFolder runs;
+  Command job(long_run(runs, 2));
+  ASSERT_TRUE(eventually([&] { return steps_logged(runs) >= 2; }));
+  ::kill(job.pid(), SIGUSR1);
+  ASSERT_TRUE(eventually([&] { return !file_of_run(runs, "step_").empty(); }));
+  ::kill(job.pid(), SIGUSR2);
+  for (const char* log : {"rank_0000.log", "rank_0001.log"}) {
+    ASSERT_TRUE(eventually([&] {
+      return text_of(file_of_run(runs, log)).find("  thread ") != std::string::npos;
+    })) << log;
+    EXPECT_NE(text_of(file_of_run(runs, log)).find(" of 2] SIGUSR2: in "), std::string::npos);
+  }
+  EXPECT_NE(text_of(file_of_run(runs, "last_operations.txt")).find("rank 1 at step "),
+            std::string::npos);
+  const int64_t steps = steps_logged(runs);
+  ASSERT_TRUE(eventually([&] { return steps_logged(runs) >= steps + 2; })) << "it goes on";
+  ::kill(job.pid(), SIGTERM);
+  EXPECT_EQ(job.wait().exit_code, 75);
 }
 
 TEST(Faults, TheLaunchersDeathTakesItsRanksAlong) {
