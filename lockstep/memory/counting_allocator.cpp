@@ -16,6 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
+#include "lockstep/memory/account.h"
 #include "lockstep/memory/detail/size_classes.h"
 
 namespace lockstep::memory {
@@ -29,6 +30,8 @@ constexpr int64_t kLargest = int64_t{1} << 46;  // more is a mistake in a shape
 struct alignas(64) Header {
   int64_t bytes;       // asked for
   int32_t size_class;  // the block has detail::class_bytes(size_class), this header included
+  Kind kind;           // what it was taken for, in
+  Account* account;    // this account
   Header* next;        // in the free list of the class
 };
 static_assert(sizeof(Header) == 64, "the data keep the alignment of the block");
@@ -51,6 +54,9 @@ class Blocks {
     header->size_class = size_class;
     raise(live_peak_, live_ += detail::class_bytes(size_class));
     raise(peak_, current_ += bytes);
+    header->kind = current_kind();
+    header->account = &current_account();
+    header->account->add(header->kind, bytes);
     return header + 1;
   }
 
@@ -58,6 +64,7 @@ class Blocks {
     Header* header = static_cast<Header*>(data) - 1;
     const int64_t block_bytes = detail::class_bytes(header->size_class);
     current_ -= header->bytes;
+    header->account->add(header->kind, -header->bytes);
     live_ -= block_bytes;
     if (!kKeepFreed) {
       std::free(header);

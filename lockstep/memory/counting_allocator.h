@@ -5,8 +5,9 @@
 /// would come to hold much more (a quarter, and 64 MiB) than was ever alive at once. Builds with a
 /// sanitizer keep none. Data are aligned to 64 bytes.
 ///
-/// Counts what tensors asked for, in bytes; memory that LibTorch did not allocate (shared memory,
-/// file maps) is not seen. All functions may be called from any thread.
+/// Counts what tensors asked for, in bytes, in total and by rank and kind (account.h); memory that
+/// LibTorch did not allocate (shared memory, file maps) is not seen. All functions may be called
+/// from any thread.
 #pragma once
 
 #include <cstdint>
