@@ -16,6 +16,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/models/detail/settings_check.h"
 #include "lockstep/models/dropout.h"
+#include "lockstep/torch_inside/layer_scope.h"
 
 namespace lockstep::models {
 namespace {
@@ -75,6 +76,7 @@ struct Decoder::Block final : torch::nn::Module {
   at::Tensor attention(const at::Tensor& x_BSD, const at::Tensor& mask_SS,
                        const RankContext& context) const {
     const int64_t B = x_BSD.size(0), S = x_BSD.size(1), D = x_BSD.size(2), H = heads, K = D / H;
+    const torch_inside::LayerScope layer(attn_path);
     // One copy brings each head's rows together; products then run on plain matrices.
     const std::vector<at::Tensor> qkv_ZSK = at::unbind(attn->in->linear(x_BSD)
                                                            .view({B, S, 3, H, K})
@@ -92,6 +94,7 @@ struct Decoder::Block final : torch::nn::Module {
   }
 
   at::Tensor feed_forward(const at::Tensor& x_BSD, const RankContext& context) const {
+    const torch_inside::LayerScope layer(mlp_path);
     const at::Tensor h_BSF = at::gelu(mlp->in->linear(x_BSD), "tanh");
     return models::dropout(mlp->out->linear(h_BSF), x_BSD.size(0), dropout, context, mlp_path,
                            "residual");

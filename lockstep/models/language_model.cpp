@@ -6,12 +6,14 @@
 #include "lockstep/base/str.h"
 #include "lockstep/models/decoder.h"
 #include "lockstep/models/mlp.h"
+#include "lockstep/torch_inside/layer_scope.h"
 
 namespace lockstep::models {
 
 at::Tensor LanguageModel::token_losses(const at::Tensor& ids_BS, const at::Tensor& targets_BS,
                                        const RankContext& context) {
   const at::Tensor logits_BSV = logits(ids_BS, context);
+  const torch_inside::LayerScope layer("loss");
   return at::cross_entropy_loss(logits_BSV.flatten(0, 1), targets_BS.reshape({-1}), /*weight=*/{},
                                 at::Reduction::None);
 }

@@ -7,6 +7,7 @@
 
 #include "lockstep/models/detail/settings_check.h"
 #include "lockstep/models/dropout.h"
+#include "lockstep/torch_inside/layer_scope.h"
 
 namespace lockstep::models {
 
@@ -39,8 +40,9 @@ at::Tensor Mlp::logits(const at::Tensor& ids_BS, const RankContext& context) {
   }
   at::Tensor x = at::cat(window, -1);  // [B, S, W], then [B, S, F]
   for (size_t layer = 0; layer < hidden_.size(); ++layer) {
-    x = dropout(at::tanh(hidden_[layer]->linear(x)), B, settings_.dropout, context,
-                "fc." + std::to_string(layer), "hidden");
+    const std::string path = "fc." + std::to_string(layer);
+    const torch_inside::LayerScope scope(path);
+    x = dropout(at::tanh(hidden_[layer]->linear(x)), B, settings_.dropout, context, path, "hidden");
   }
   return lm_head_->linear(x);
 }
