@@ -71,7 +71,9 @@ class ProcessGroup {
   /// A zero-filled tensor in the shared heap: collectives on it (and on views of it) copy nothing.
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType type = at::kFloat);
 
-  // Asynchronous. Tensors must be contiguous CPU tensors, else UsageError.
+  // Asynchronous. Tensors must be contiguous CPU tensors, else UsageError. ReduceOp::average is
+  // for floating-point types; a sum or average of bfloat16 or half is taken in float32 and rounded
+  // once.
   [[nodiscard]] Work all_reduce(at::Tensor x, ReduceOp op = ReduceOp::sum);
   /// The canonical sum over `leaves` leaves; every rank finds it in `result` (may be a term's
   /// tensor). A rank may bring no term.

@@ -61,6 +61,9 @@ void CallCheck::reducible(const at::Tensor& x, ReduceOp op) const {
   if (x.scalar_type() == at::kBool && op == ReduceOp::sum)
     fail("a sum of booleans is no boolean.",
          "Use ReduceOp::max for `any`, ReduceOp::min for `all`, or count in int64.");
+  if (op == ReduceOp::average && !at::isFloatingType(x.scalar_type()))
+    fail(base::str("an average of ", x.scalar_type(), " is none of that type."),
+         "Sum them and divide as you mean it, or convert to float32 before.");
 }
 
 void CallCheck::rank_in_group(int rank, const char* name) const {
