@@ -1,6 +1,8 @@
 #include "lockstep/cli/run.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <filesystem>
 
 #include "lockstep/base/error.h"
@@ -27,9 +29,37 @@ void make_log_folder(const std::string& folder) {
   throw EnvironmentError(base::str("cannot make ", folder, ": ", error.message(), "."));
 }
 
+/// The flags of a job on several nodes. `rendezvous`: HOST:PORT of node 0.
+void add_nodes(CLI::App& app, launch::NodeOptions& nodes, std::string& rendezvous) {
+  app.add_option("--nnodes", nodes.nodes, "nodes of the job, each with a launcher (default 1)")
+      ->check(CLI::Range(1, 100'000));
+  app.add_option("--node-rank", nodes.node_rank, "which of them this is, from 0")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--rendezvous", rendezvous, "HOST:PORT where node 0 listens for the others");
+}
+
+void check_nodes(const std::string& rendezvous, RunArguments& parsed) {
+  launch::NodeOptions& nodes = parsed.nodes;
+  if (nodes.nodes == 1 && nodes.node_rank == 0) return;
+  if (nodes.node_rank >= nodes.nodes) {
+    throw UsageError(base::str("lockstep run: --node-rank ", nodes.node_rank,
+                               " is not below --nnodes ", nodes.nodes, "."));
+  }
+  if (rendezvous.empty()) {
+    throw UsageError(
+        base::str("lockstep run: --nnodes ", nodes.nodes,
+                  " needs --rendezvous HOST:PORT, the same on all nodes: where node 0 listens."));
+  }
+  parse_rendezvous(rendezvous, nodes);
+  nodes.ranks = parsed.job.ranks;
+  nodes.max_restarts = parsed.job.max_restarts;
+  nodes.timeout = std::chrono::milliseconds(std::llround(parsed.job.timeout_s * 1000));
+}
+
 }  // namespace
 
-bool parse_run(const std::vector<std::string>& args, launch::JobOptions& job) {
+bool parse_run(const std::vector<std::string>& args, RunArguments& parsed) {
+  launch::JobOptions& job = parsed.job;
   const auto divider = std::find(args.begin(), args.end(), "--");
   CLI::App app(
       "Starts any program as the ranks of a job: lockstep run -n N [flags] -- PROGRAM ARGS...\n"
@@ -50,6 +80,8 @@ bool parse_run(const std::vector<std::string>& args, launch::JobOptions& job) {
   app.add_option("--engine", job.engine, "shm: ranks are processes of this host (default)")
       ->check(CLI::IsMember({"shm"}));
   app.add_flag("!--no-bind", job.bind, "ranks share all cores, instead of one each");
+  std::string rendezvous;
+  add_nodes(app, parsed.nodes, rendezvous);
   std::vector<std::string> strays;
   app.add_option("PROGRAM", strays, "what to start, and its own arguments, after `--`");
   if (!parse_arguments(app, {args.begin(), divider})) return false;
@@ -59,6 +91,7 @@ bool parse_run(const std::vector<std::string>& args, launch::JobOptions& job) {
   if (job.tee && job.log_folder.empty()) {
     throw UsageError("lockstep run: --tee is about logs: give a --log-dir, or leave it out.");
   }
+  check_nodes(rendezvous, parsed);
   job.command.assign(divider + 1, args.end());
   job.output = launch::Output::lines;
   job.guard = true;
@@ -67,10 +100,14 @@ bool parse_run(const std::vector<std::string>& args, launch::JobOptions& job) {
 }
 
 int run_command_of_ranks(const std::vector<std::string>& args) {
-  launch::JobOptions job;
-  if (!parse_run(args, job)) return 0;
+  RunArguments parsed;
+  if (!parse_run(args, parsed)) return 0;
+  launch::JobOptions& job = parsed.job;
   if (job.ranks < 1) throw UsageError(base::str("-n ", job.ranks, ": a job has at least 1 rank"));
   if (!job.log_folder.empty()) make_log_folder(job.log_folder);
+  if (parsed.nodes.nodes == 1) return run_and_report(job);
+  launch::Rendezvous rendezvous(parsed.nodes);
+  job.nodes = &rendezvous;
   return run_and_report(job);
 }
 

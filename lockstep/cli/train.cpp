@@ -7,6 +7,7 @@
 #include "lockstep/cli/arguments.h"
 #include "lockstep/cli/config.h"
 #include "lockstep/cli/job.h"
+#include "lockstep/cli/joined.h"
 #include "lockstep/cli/machine.h"
 #include "lockstep/cli/run_folder.h"
 #include "lockstep/cli/run_plan.h"
@@ -17,6 +18,7 @@ namespace {
 struct TrainArguments {
   ConfigSources sources;
   int ranks = 1;
+  bool ranks_given = false;
   bool json = false;
   bool print_config = false;
   bool dry_run = false;
@@ -28,15 +30,20 @@ bool parse(const std::vector<std::string>& args, TrainArguments& parsed) {
   app.add_option("CONFIG", parsed.sources.file, "settings, a TOML file");
   app.add_option("--preset", parsed.sources.preset,
                  "settings to start from: " + base::joined(plan::preset_names(), " or "));
-  add_ranks(app, parsed.ranks, "ranks (default 1)");
+  const CLI::Option* ranks = add_ranks(
+      app, parsed.ranks, "ranks (default 1; under mpirun, srun or torchrun those that it started)");
   app.add_option("--set", parsed.sources.sets, "SECTION.KEY=VALUE, over all other settings")
       ->allow_extra_args(false)
       ->take_all();
   app.add_flag("--json", parsed.json, "one object on stdout at the end");
+  app.add_flag_callback(
+      "--profile", [&] { parsed.sources.sets.push_back("log.profile=true"); },
+      "time, operations and bytes of each layer, at the end and in profile.json");
   app.add_flag("--print-config", parsed.print_config,
                "print every setting with its origin, and stop");
   app.add_flag("--dry-run", parsed.dry_run, "check everything, print the plan, and stop");
   if (!parse_arguments(app, args)) return false;
+  parsed.ranks_given = ranks->count() > 0;
   if (parsed.sources.file.empty() && parsed.sources.preset.empty()) {
     throw UsageError(
         "lockstep train: what should it train?\n"
@@ -56,40 +63,91 @@ int dry_run(const TrainArguments& args, const plan::TrainConfig& config, const R
   return 0;
 }
 
-}  // namespace
+void require_joinable(const TrainArguments& args, const plan::TrainConfig& config,
+                      const launch::Place& place) {
+  const char* launcher = launch::name_of(place.launcher);
+  if (args.ranks_given && args.ranks != place.world_size) {
+    throw UsageError(base::str("-n ", args.ranks, ", but ", launcher, " has started ",
+                               place.world_size, " ranks.\n  Leave -n out: they are the ranks."));
+  }
+  if (config.comm.engine == "threads") {
+    throw UsageError(base::str("comm.engine=\"threads\" runs all ranks in one process, but ",
+                               launcher, " has started ", place.world_size,
+                               " processes.\n  Use --set comm.engine=shm."));
+  }
+}
 
-int train_command(const std::vector<std::string>& args) {
-  TrainArguments parsed;
-  if (!parse(args, parsed)) return 0;
-  const ResolvedConfig resolved = resolve_config(parsed.sources);
+int run_ranks(const std::string& folder, int ranks, const std::string& engine, double timeout_s,
+              const launch::Share& share) {
+  launch::JobOptions job;
+  job.command = {worker_program(), "train", folder};
+  job.ranks = ranks;
+  job.engine = engine;
+  job.timeout_s = timeout_s;
+  job.log_folder = folder;
+  if (share.first_rank == 0) {
+    job.stop_notice = "stopping after the step at hand; a second Ctrl-C stops at once";
+  }
+  job.share = share;
+  return run_and_report(job);
+}
+
+/// Rank 0 of a job: all that is said and checked once. `place`: where another launcher put it.
+int lead(TrainArguments args, const std::optional<launch::Place>& place) {
+  const ResolvedConfig resolved = resolve_config(args.sources);
   const plan::TrainConfig& config = resolved.config;
-  if (parsed.print_config) {
+  if (args.print_config) {
     std::fputs(config_as_toml(resolved).c_str(), stdout);
     return 0;
   }
-  plan::check(config, parsed.ranks);
-  require_memory(config, parsed.ranks);
+  if (place) {
+    require_joinable(args, config, *place);
+    args.ranks = place->world_size;
+  }
+  plan::check(config, args.ranks);
+  require_memory(config, args.ranks);
   const RunData data = open_data(config);
-  if (parsed.dry_run) return dry_run(parsed, config, data);
+  if (args.dry_run) return dry_run(args, config, data);
 
-  const std::string worker = worker_program();
+  worker_program();  // missing: said before a run folder is made
   const std::string folder = create_run_folder(resolved);
-  std::fprintf(stderr, "run %s, %d %s\n", folder.c_str(), parsed.ranks,
-               parsed.ranks == 1 ? "rank" : "ranks");
-  const int code = run_and_report({.command = {worker, "train", folder},
-                                   .ranks = parsed.ranks,
-                                   .engine = config.comm.engine,
-                                   .timeout_s = config.comm.timeout_s,
-                                   .log_folder = folder,
-                                   .stop_notice = "stopping after the step at hand; a second "
-                                                  "Ctrl-C stops at once"});
+  std::fprintf(stderr, "run %s, %d %s\n", folder.c_str(), args.ranks,
+               args.ranks == 1 ? "rank" : "ranks");
+  const launch::Share share =
+      place ? start_joined(*place, {folder, config.comm.timeout_s}) : launch::Share{};
+  const int code =
+      run_ranks(folder, place ? 1 : args.ranks, config.comm.engine, config.comm.timeout_s, share);
   remove_unfinished_files(folder);
-  if (code == 0 && parsed.json) {
+  if (code == 0 && args.json) {
     // Read back rather than passed on: what a program gets is what the run folder keeps.
     const std::string summary = read_file(folder + "/summary.json");
     std::printf("%s%s", summary.c_str(), summary.ends_with('\n') ? "" : "\n");
   }
   return code;
+}
+
+/// Any other rank that another launcher started.
+int follow(const TrainArguments& args, const launch::Place& place) {
+  if (args.print_config || args.dry_run) return 0;  // rank 0 says it
+  JoinedRun run;
+  const launch::Share share = follow_joined(place, run);
+  return run_ranks(run.folder, 1, "shm", run.timeout_s, share);
+}
+
+}  // namespace
+
+int train_command(const std::vector<std::string>& args) {
+  TrainArguments parsed;
+  if (!parse(args, parsed)) return 0;
+  const std::optional<launch::Place> place = joined_place();
+  if (!place) return lead(parsed, place);
+  if (place->rank != 0) return follow(parsed, *place);
+  try {
+    return lead(parsed, place);
+  } catch (const Error& error) {
+    refuse_joined(*place, error.what(), error.exit_code());
+    throw;
+  }
 }
 
 }  // namespace lockstep::cli

@@ -52,9 +52,14 @@ JobResult Attempt::run() {
   start();
   while (ranks_.running() > 0) {
     const auto signal = inbox_.next(nap(), output_ ? output_->wanted() : std::vector<pollfd>{});
-    if (signal) take(*signal);
+    if (signal) {
+      take(*signal);
+      const bool to_stop = *signal == SIGINT || *signal == SIGTERM || *signal == SIGHUP;
+      if (options_.nodes != nullptr && to_stop) options_.nodes->stop_here(stop_signal_);
+    }
     if (output_) output_->serve();
     collect();
+    hear_nodes();  // after our own dead: peers elsewhere may have noticed them first
     look_for_stopped();
     go_on_ending();
   }
@@ -70,8 +75,8 @@ RankPlace Attempt::place_of_all() const {
   const Share& share = options_.share;
   RankPlace place;
   place.engine = options_.engine;
-  place.ranks = share.world_size > 0 ? share.world_size : options_.ranks;
-  place.local_ranks = options_.ranks;
+  place.ranks = world_size();
+  place.local_ranks = share.local_size > 0 ? share.local_size : options_.ranks;
   place.node_rank = share.node_rank;
   place.restart_count = restart_;
   place.max_restarts = options_.max_restarts;
@@ -83,15 +88,17 @@ RankPlace Attempt::place_of_all() const {
     place.master_port = share.master_port > 0 ? share.master_port : free_port();
   }
   place.timeout_s = options_.timeout_s;
-  place.oversubscribed = options_.ranks > cores_at_full_speed();
-  place.region_fd = region_->fd();
+  place.oversubscribed = share.oversubscribed || options_.ranks > cores_at_full_speed();
+  const bool all_here = share.region != nullptr || options_.ranks == world_size();
+  if (all_here) place.region_fd = region_->fd();
   place.logged = !log_folder_.empty();
   return place;
 }
 
 void Attempt::start() {
   const std::string program = find_program(options_.command.front());
-  region_ = net::Region::create(options_.ranks);
+  // Of a job that is not all on this host no rank gets it; it serves the reports.
+  region_ = options_.share.region ? options_.share.region : net::Region::create(world_size());
   const RankPlace place = place_of_all();
   const int count = one_process() ? 1 : options_.ranks;
   // A lone rank's words need no sorting: it keeps this process's terminal.
@@ -99,7 +106,9 @@ void Attempt::start() {
     output_ = std::make_unique<RankOutput>();
   }
   // A lone process has no neighbour to keep clear of, and two such jobs would meet on core 0.
-  const bool bind = options_.bind && count > 1 && !place.oversubscribed;
+  // Nor do launchers that share this host choose the same cores.
+  const bool alone = options_.nodes == nullptr || options_.share.region == nullptr;
+  const bool bind = options_.bind && count > 1 && alone && !place.oversubscribed;
   const std::vector<int> cores = allowed_cores();
   for (int index = 0; index < count; ++index) {
     start_rank(index, place, program, bind ? cores[static_cast<size_t>(index)] : -1);
@@ -109,7 +118,7 @@ void Attempt::start() {
 
 void Attempt::start_rank(int index, RankPlace place, const std::string& program, int core) {
   place.rank = one_process() ? -1 : rank_of(index);
-  place.local_rank = one_process() ? -1 : index;
+  place.local_rank = one_process() ? -1 : options_.share.first_local_rank + index;
   SpawnOptions spawning;
   spawning.program = program;
   spawning.arguments = options_.command;
@@ -194,14 +203,23 @@ void Attempt::pass_on(int signal) {
   }
 }
 
+void Attempt::hear_nodes() {
+  if (options_.nodes == nullptr || ending_) return;
+  const NodeEvent event = options_.nodes->poll();
+  if (event.signal != 0 && stop_signal_ == 0) take(event.signal);
+  if (event.failure.empty() || failed_) return;
+  elsewhere_ = event.failure;
+  end_others(elsewhere_);
+}
+
 void Attempt::collect() {
   for (const int index : ranks_.collect()) {
-    if (failed_ || kill_now_) continue;
+    if (failed_ || kill_now_ || !elsewhere_.empty()) continue;
     const Ending& ending = *ranks_.ending(index);
     if (is_failure(index)) {
       begin_to_end(index, Clock::duration(0));
     } else if (ending.signal != 0) {  // of the signal that was passed on
-      end_others(abort_text(rank_of(index), ending, region_->status(index)));
+      end_others(abort_text(rank_of(index), ending, status_of(index)));
     }
   }
 }
@@ -215,7 +233,7 @@ bool Attempt::is_failure(int index) const {
   if (stop_signal_ != 0 && ending.exit_code == 128 + stop_signal_) return false;
   if (ending.exit_code != 0) return true;
   // A rank that joined the others may not leave without a word: they would wait for it.
-  const net::RankStatus status = region_->status(index);
+  const net::RankStatus status = status_of(index);
   return status.pid != 0 && !status.finished;
 }
 
@@ -241,7 +259,7 @@ void Attempt::begin_to_end(int index, Clock::duration stopped) {
   }
   end_others(stopped > Clock::duration(0)
                  ? base::str("rank ", rank_of(index), " was stopped for too long")
-                 : abort_text(rank_of(index), *ranks_.ending(index), region_->status(index)));
+                 : abort_text(rank_of(index), *ranks_.ending(index), status_of(index)));
   if (stopped > Clock::duration(0)) ranks_.send(index, SIGTERM);
 }
 
@@ -249,9 +267,10 @@ void Attempt::end_others(const std::string& why) {
   if (ending_) return;
   ending_ = true;
   region_->abort(why);
+  if (options_.nodes != nullptr && elsewhere_.empty()) options_.nodes->failed_here(why);
   for (int index = 0; index < ranks_.count(); ++index) {
     // Who is not of the region reads no message there.
-    if (!one_process() && region_->status(index).pid == 0) ranks_.send(index, SIGTERM);
+    if (!one_process() && status_of(index).pid == 0) ranks_.send(index, SIGTERM);
     ranks_.send(index, SIGCONT);  // and one that somebody stopped reads none either
   }
   deadline_ = Clock::now() + kTimeToQuote;

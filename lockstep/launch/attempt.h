@@ -45,6 +45,7 @@ class Attempt {
   std::chrono::milliseconds nap() const;
   void take(int signal);
   void pass_on(int signal);
+  void hear_nodes();
   void collect();
   void look_for_stopped();
   void begin_to_end(int index, Clock::duration stopped);
@@ -53,6 +54,10 @@ class Attempt {
   void show_the_rest();
   bool is_failure(int index) const;
   int rank_of(int index) const { return options_.share.first_rank + index; }
+  int world_size() const {
+    return options_.share.world_size > 0 ? options_.share.world_size : options_.ranks;
+  }
+  net::RankStatus status_of(int index) const { return region_->status(rank_of(index)); }
 
   // what came of it (attempt_result.cpp)
   JobResult result() const;
@@ -84,8 +89,9 @@ class Attempt {
   bool ending_ = false;                        // the others have been told to leave
   bool term_sent_ = false;
   bool kill_now_ = false;
-  int stop_signal_ = 0;  // passed on to the ranks; 0: nobody asked
-  int asked_by_ = 0;     // the signal that came
+  int stop_signal_ = 0;    // passed on to the ranks; 0: nobody asked
+  int asked_by_ = 0;       // the signal that came
+  std::string elsewhere_;  // what ended the job on another node; empty: nothing has
 };
 
 /// DIR/rank_0002.log

@@ -43,6 +43,7 @@ bool has_operations(const net::Region& region) {
 }  // namespace
 
 JobResult Attempt::result() const {
+  if (!elsewhere_.empty()) return {kRankDied, elsewhere_, /*first_hand=*/false};
   if (failed_) return failure();
   if (kill_now_) return aborted("was stopped at once; what it had not saved is lost");
   bool saved = false;
@@ -66,14 +67,14 @@ JobResult Attempt::aborted(const std::string& how) const {
 
 JobResult Attempt::failure() const {
   Failure failure;
-  failure.ranks = options_.share.world_size > 0 ? options_.share.world_size : options_.ranks;
+  failure.ranks = world_size();
   failure.seconds = std::chrono::duration<double>(failed_->when - started_).count();
   failure.stopped_seconds = std::chrono::duration<double>(failed_->stopped).count();
   failure.timeout_s = options_.timeout_s;
   failure.waits = failed_->waits;
   const int rank = cause();
   const int index = one_process() ? 0 : rank;
-  failure.status = region_->status(rank);
+  failure.status = status_of(rank);
   // A crash is the whole process's, an error that was reported is of the rank that did.
   failure.rank = one_process() && failure.status.error.empty() ? -1 : rank_of(rank);
   failure.ending = *ranks_.ending(index);
@@ -93,7 +94,8 @@ JobResult Attempt::failure() const {
     }
   }
   if (was_stopped) return {code, stopped_block(failure)};
-  return {code, failure.status.error.empty() ? death_block(failure) : error_block(failure)};
+  if (failure.status.error.empty()) return {code, death_block(failure)};
+  return {code, error_block(failure), /*first_hand=*/!of_peers};
 }
 
 /// How the other ranks ended: by themselves before, or of this one's failure.
@@ -121,7 +123,7 @@ std::string Attempt::others_text(int cause) const {
 int Attempt::cause() const {
   if (failed_->stopped > Clock::duration(0)) return failed_->index;
   std::vector<net::RankStatus> statuses;
-  for (int rank = 0; rank < options_.ranks; ++rank) statuses.push_back(region_->status(rank));
+  for (int rank = 0; rank < options_.ranks; ++rank) statuses.push_back(status_of(rank));
   const int speaker = first_cause(statuses, failed_->rank_message);
   // Peers may notice a death before we do and report it in their words; the dead rank is the
   // cause all the same. An error of any other kind comes before the crashes that follow it.

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 
@@ -40,6 +42,30 @@ std::string log_folder_of(const JobOptions& options, int restart) {
   throw EnvironmentError(base::str("cannot make ", folder, ": ", std::strerror(errno)));
 }
 
+/// A rank that cannot be started is a result where other nodes wait for one.
+JobResult attempt_result(Attempt& attempt, const JobOptions& options) {
+  if (options.nodes == nullptr) return attempt.run();
+  try {
+    return attempt.run();
+  } catch (const Error& error) {
+    options.nodes->failed_here(error.what());
+    return {error.exit_code(), error.what()};
+  }
+}
+
+/// Waits for the other nodes; a request to stop is heard meanwhile.
+Verdict verdict_of_all(Nodes& nodes, const JobResult& result, bool over, SignalInbox& inbox) {
+  constexpr std::chrono::milliseconds kNap{50};
+  nodes.finished(result, over);
+  for (;;) {
+    if (const auto verdict = nodes.verdict()) return *verdict;
+    const auto signal = inbox.next(kNap);
+    if (!signal || *signal == SIGCHLD || *signal == SIGUSR1 || *signal == SIGUSR2) continue;
+    nodes.stop_here(*signal);
+    return {false, {128 + *signal, "stopped while the other nodes were still at work."}};
+  }
+}
+
 }  // namespace
 
 JobResult run_job(const JobOptions& options) {
@@ -47,14 +73,20 @@ JobResult run_job(const JobOptions& options) {
     check(options);
     SignalInbox inbox;
     for (int restart = 0;; ++restart) {
-      Attempt attempt(options, restart, log_folder_of(options, restart), inbox);
-      JobResult result = attempt.run();
-      const bool final = result.exit_code == 0 || result.exit_code == kStoppedOnRequest ||
-                         result.exit_code == UsageError("").exit_code() ||
-                         attempt.was_asked_to_stop() || restart == options.max_restarts;
-      if (final) return result;
-      std::fprintf(stderr, "%s\nstarting all ranks again: restart %d of %d\n", result.error.c_str(),
-                   restart + 1, options.max_restarts);
+      JobOptions start = options;
+      if (options.nodes != nullptr) start.share = options.nodes->share();
+      Attempt attempt(start, restart, log_folder_of(options, restart), inbox);
+      const JobResult result = attempt_result(attempt, options);
+      const bool over = result.exit_code == kStoppedOnRequest ||
+                        result.exit_code == UsageError("").exit_code() ||
+                        attempt.was_asked_to_stop();
+      const bool final = over || result.exit_code == 0 || restart == options.max_restarts;
+      const Verdict verdict = options.nodes == nullptr
+                                  ? Verdict{!final, result}
+                                  : verdict_of_all(*options.nodes, result, over, inbox);
+      if (!verdict.again) return verdict.result;
+      std::fprintf(stderr, "%s\nstarting all ranks again: restart %d of %d\n",
+                   verdict.result.error.c_str(), restart + 1, options.max_restarts);
     }
   } catch (const Error& error) {
     return {error.exit_code(), error.what()};

@@ -9,21 +9,68 @@
 /// launch/rank_environment.h. How a job lives and ends: docs/concepts/launch.md
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "lockstep/net/world.h"
 
 namespace lockstep::launch {
 
 /// Which part of a larger job this host runs. The default: all of it.
 struct Share {
   int first_rank = 0;
-  int world_size = 0;  // 0: the ranks of this host are all there are
+  int world_size = 0;  // 0: the ranks of this job are all there are
+  /// Where other launchers of this host start further ranks: the place of ours among all of them.
+  int first_local_rank = 0;
+  int local_size = 0;           // 0: the ranks of this job are all on this host
+  bool oversubscribed = false;  // they are more than the cores, though ours are not
   int node_rank = 0;
   /// Where rank 0 can be met, for programs that meet over TCP. Port 0: a free one of this host is
   /// looked for at each start; -1: neither variable is set.
   std::string master_host = "127.0.0.1";
   int master_port = -1;
   std::string job_id = {};  // empty: one of this job's own
+  /// Of all ranks of the job, where they are all on this host. Null: one is made for a job that is
+  /// all here; ranks of a job that is not share none.
+  std::shared_ptr<net::Region> region = {};
+};
+
+struct JobResult {
+  int exit_code = 0;
+  std::string error;  // one block: what happened first, on which rank, at which step; empty if fine
+  /// False: what failed here was told of a failure elsewhere, or may have been.
+  bool first_hand = true;
+};
+
+/// What reaches this host from the other nodes of a job.
+struct NodeEvent {
+  std::string failure;  // what ended the job elsewhere; empty: nothing has
+  int signal = 0;       // a request to stop that another node was sent; 0: none
+};
+
+struct Verdict {
+  bool again = false;  // all ranks of all nodes start again
+  JobResult result;    // of all nodes together
+};
+
+/// The other nodes of a job that spans several (launch/rendezvous.h). All calls come from the
+/// thread of run_job.
+class Nodes {
+ public:
+  virtual ~Nodes() = default;
+  /// What this host runs in the start that comes. Throws CommError, EnvironmentError.
+  virtual Share share() = 0;
+  /// Asked several times a second while ranks run.
+  virtual NodeEvent poll() = 0;
+  /// Said at once: a rank of this host has failed; its user wants the job to stop.
+  virtual void failed_here(const std::string& why) = 0;
+  virtual void stop_here(int signal) = 0;
+  /// The ranks of this host are gone. `over`: whatever came of the others, nothing starts again.
+  virtual void finished(const JobResult& result, bool over) = 0;
+  /// Nothing until all nodes have finished.
+  virtual std::optional<Verdict> verdict() = 0;
 };
 
 enum class Output {
@@ -54,11 +101,8 @@ struct JobOptions {
   /// Ranks may start processes; these end too if this process is killed (launch/guardian.h).
   bool guard = false;
   Share share = {};
-};
-
-struct JobResult {
-  int exit_code = 0;
-  std::string error;  // one block: what happened first, on which rank, at which step; empty if fine
+  /// Null: the job is all on this host. Else `share` is what it says, and it decides on restarts.
+  Nodes* nodes = nullptr;
 };
 
 /// Blocks until every rank is gone; what goes wrong is in the result, nothing is thrown. After the

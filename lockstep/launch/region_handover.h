@@ -39,6 +39,7 @@ struct HandoverOptions {
   std::chrono::milliseconds timeout{120'000};
 };
 
+/// Throws EnvironmentError for ranks on several hosts, which cannot share memory.
 HandoverOptions handover_options(const Place& place, std::chrono::milliseconds timeout);
 
 struct Received {

@@ -52,16 +52,6 @@ struct Meeting {
   net::EndpointOptions options;
 };
 
-void require_one_host(const launch::Place& place) {
-  if (place.local_size == place.world_size) return;
-  throw EnvironmentError(base::str(
-      "[rank ", place.rank, " of ", place.world_size, "] the ranks are on several hosts (",
-      place.local_size, " here, started by ", launch::name_of(place.launcher),
-      "), and engine shm spans one host.\n  Start all ranks on one host. Engines that cross hosts "
-      "(mpi, gloo, nccl) are not in this version; a program's own communication finds RANK, "
-      "WORLD_SIZE, MASTER_ADDR and MASTER_PORT as ever."));
-}
-
 /// The ranks that this process is.
 std::vector<int> ranks_here(const Environment& environment) {
   if (environment.engine != "threads") return {environment.rank};
@@ -77,7 +67,6 @@ Meeting meet(const Environment& environment) {
   } else if (environment.engine == "threads" || environment.world_size == 1) {
     meeting.region = net::Region::in_process(environment.world_size);
   } else {
-    require_one_host(environment.place);
     const auto options = launch::handover_options(environment.place, environment.endpoint.timeout);
     const launch::Received received =
         environment.place.local_rank == 0

@@ -7,9 +7,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <sstream>
 
+#include "lockstep/launch/free_port.h"
 #include "tests/command/command.h"
 
 namespace lockstep::testing {
@@ -174,6 +176,42 @@ TEST(JoinTorchrun, RanksMeetAndAFailureIsQuoted) {
   EXPECT_NE((failure.out + failure.err).find("loss is nan"), std::string::npos) << failure.err;
 }
 
+Arguments nano(const TempFolder& runs, const Arguments& more = {}) {
+  Arguments words = {
+      beside_this("lockstep"), "train", "--preset", "nano", "--set", "run.steps=3", "--set",
+      "run.dir=" + runs.path()};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+size_t run_folders(const TempFolder& runs) {
+  return static_cast<size_t>(
+      std::distance(fs::directory_iterator(runs.path()), fs::directory_iterator()));
+}
+
+TEST_P(Join, TrainIsOneJobWithTheBitsOfOurOwnLauncher) {
+  const TempFolder runs;
+  const CommandResult result = start_.start(2, nano(runs, {"--json"}))->wait();
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(run_folders(runs), 1u);
+  const auto joined = nlohmann::json::parse(result.out);
+  EXPECT_EQ(joined["ranks"].size(), 2u);
+  const TempFolder own;
+  const auto alone = train(own, {"--preset", "nano", "-n", "2", "--set", "run.steps=3"});
+  EXPECT_EQ(joined["param_digest"], alone["param_digest"]);
+}
+
+TEST_P(Join, ARefusedConfigEndsAllRanksWithItsExitCode) {
+  const TempFolder runs;
+  const CommandResult result = start_.start(2, nano(runs, {"--set", "model.width=127"}))->wait();
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_NE(result.err.find("width"), std::string::npos) << result.err;
+  EXPECT_EQ(run_folders(runs), 0u);
+  const CommandResult wrong_n = start_.start(2, nano(runs, {"-n", "3"}))->wait();
+  EXPECT_EQ(wrong_n.exit_code, 2) << wrong_n.err;
+  EXPECT_NE(wrong_n.err.find("has started 2 ranks"), std::string::npos) << wrong_n.err;
+}
+
 // srun leaves the others alone: they notice by themselves.
 TEST(JoinSlurm, SurvivorsNameTheDeadRankAndExitWith4) {
   const Start srun("Slurm");
@@ -196,6 +234,103 @@ TEST(JoinSlurm, ARankThatNeverComesIsNamed) {
   EXPECT_NE(result.err.find("local rank 1 has not come; local ranks 0 and 2 have"),
             std::string::npos)
       << result.err;
+}
+
+// ---- several nodes: two launchers of ours on this host
+
+/// A port that nobody listens on now.
+int port() {
+  const int number = launch::free_port();
+  EXPECT_GT(number, 0);
+  return number;
+}
+
+class TwoNodes : public ::testing::Test {
+ protected:
+  /// The launchers of both nodes, started in this order. `words` come before `--`.
+  std::vector<CommandResult> run(const Arguments& program, const Arguments& words = {},
+                                 const std::vector<int>& order = {0, 1}, int ranks_of_1 = 2) {
+    const std::string meeting = "127.0.0.1:" + std::to_string(port());
+    std::vector<std::unique_ptr<Command>> launchers(2);
+    for (const int node : order) {
+      Arguments all = {
+          "lockstep",     "run",   "-n",          std::to_string(node == 0 ? 2 : ranks_of_1),
+          "--nnodes",     "2",     "--node-rank", std::to_string(node),
+          "--rendezvous", meeting, "--timeout-s", "20"};
+      all.insert(all.end(), words.begin(), words.end());
+      all.push_back("--");
+      all.insert(all.end(), program.begin(), program.end());
+      launchers[static_cast<size_t>(node)] = std::make_unique<Command>(all);
+    }
+    std::vector<CommandResult> results;
+    for (const auto& launcher : launchers) results.push_back(launcher->wait());
+    return results;
+  }
+};
+
+TEST_F(TwoNodes, RanksOfOneHostShareTheirRegion) {
+  for (const std::vector<int>& order : {std::vector<int>{0, 1}, {1, 0}}) {
+    const auto nodes = run({beside_this("join_rank"), "sum"}, {}, order, /*ranks_of_1=*/1);
+    EXPECT_EQ(nodes[0].exit_code + nodes[1].exit_code, 0) << nodes[0].err << nodes[1].err;
+    EXPECT_NE(nodes[0].out.find("rank 0 of 3: 6"), std::string::npos) << nodes[0].out;
+    EXPECT_NE(nodes[0].out.find("rank 1 of 3: 6"), std::string::npos) << nodes[0].out;
+    EXPECT_NE(nodes[1].out.find("rank 2 of 3: 6"), std::string::npos) << nodes[1].out;
+  }
+}
+
+TEST_F(TwoNodes, AFailureIsReportedOnEachNodeWithItsCode) {
+  for (const char* rank : {"0", "3"}) {
+    const auto nodes = run({beside_this("join_rank"), "fail", rank});
+    for (const CommandResult& node : nodes) {
+      EXPECT_EQ(node.exit_code, 1) << node.err;
+      EXPECT_LT(node.seconds, 15);
+      EXPECT_NE(node.err.find(std::string("[rank ") + rank + " of 4] loss is nan"),
+                std::string::npos)
+          << node.err;
+    }
+  }
+}
+
+TEST_F(TwoNodes, ADeadRankIsNamedOnEachNode) {
+  const auto nodes = run({beside_this("join_rank"), "die", "2"});
+  for (const CommandResult& node : nodes) {
+    EXPECT_EQ(node.exit_code, 4) << node.err;
+    EXPECT_NE(node.err.find("[rank 2 of 4] died: killed by signal 9"), std::string::npos)
+        << node.err;
+  }
+}
+
+// A program that knows nothing of Lockstep: ended by the launchers, started again on both nodes.
+TEST_F(TwoNodes, EL_5_RestartsKeepEveryRanksPlace) {
+  const TempFolder folder;
+  const std::string program =
+      "echo $TORCHELASTIC_RESTART_COUNT $GROUP_RANK $LOCAL_RANK $RANK $WORLD_SIZE $MASTER_ADDR "
+      ">> " +
+      folder.path() +
+      "/rank$RANK; "
+      "test $TORCHELASTIC_RESTART_COUNT = 3 && exit 0; "
+      "test $RANK = $TORCHELASTIC_RESTART_COUNT && exit 7; sleep 60";
+  const auto nodes = run({"/bin/sh", "-c", program}, {"--max-restarts", "3"});
+  EXPECT_EQ(nodes[0].exit_code, 0) << nodes[0].err;
+  EXPECT_EQ(nodes[1].exit_code, 0) << nodes[1].err;
+  for (int rank = 0; rank < 4; ++rank) {
+    std::ostringstream expected;
+    for (int restart = 0; restart <= 3; ++restart) {
+      expected << restart << " " << rank / 2 << " " << rank % 2 << " " << rank << " 4 127.0.0.1\n";
+    }
+    std::ifstream file(folder.path() + "/rank" + std::to_string(rank));
+    const std::string lines{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_EQ(lines, expected.str());
+  }
+}
+
+TEST_F(TwoNodes, AFailureOfAForeignProgramEndsBoth) {
+  const auto nodes = run({"/bin/sh", "-c", "test $RANK = 3 && exit 7; sleep 60"});
+  for (const CommandResult& node : nodes) {
+    EXPECT_EQ(node.exit_code, 7) << node.err;
+    EXPECT_LT(node.seconds, 15);
+    EXPECT_NE(node.err.find("[rank 3 of 4] exited with code 7"), std::string::npos) << node.err;
+  }
 }
 
 // Variables set by hand, as PyTorch's env:// takes them.

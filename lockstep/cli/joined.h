@@ -1,0 +1,33 @@
+/// `lockstep train` as a rank of another launcher: mpirun -n 2 lockstep train ... is one job of two
+/// ranks. Rank 0 resolves the config and makes the run folder; the others get both, with the
+/// region, by the handover (launch/region_handover.h). Each process watches the rank it starts.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lockstep/launch/job.h"
+#include "lockstep/launch/place.h"
+
+namespace lockstep::cli {
+
+/// Where this process stands among ranks that were started together; nothing if it stands alone.
+/// Throws EnvironmentError: variables that contradict each other.
+std::optional<launch::Place> joined_place();
+
+/// What all ranks of the job must agree on.
+struct JoinedRun {
+  std::string folder;
+  double timeout_s = 120;
+};
+
+/// For rank 0: gives `run` to the others. Returns this rank's share of the job.
+launch::Share start_joined(const launch::Place& place, const JoinedRun& run);
+
+/// For rank 0, when there is no run to join: the others end with its exit code.
+void refuse_joined(const launch::Place& place, const std::string& message, int exit_code);
+
+/// For the others: the run to take part in.
+launch::Share follow_joined(const launch::Place& place, JoinedRun& run);
+
+}  // namespace lockstep::cli
