@@ -1,6 +1,7 @@
 #include "lockstep/train/evaluation.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "lockstep/input/sampler.h"
@@ -48,7 +49,14 @@ EvaluationResult evaluate(models::LanguageModel& model, const input::TokenFile& 
         plan::plan_leaves(leaves, working, plan::LeafAssignment::contiguous).run_of(world.rank());
   }
   std::vector<double> losses(static_cast<size_t>(leaves));
-  for (int leaf = mine.lo; leaf < mine.hi; ++leaf) {
+  // All ranks go through as many rounds as the one with most leaves, so that they ask together.
+  const int rounds = (leaves + working - 1) / working;
+  for (int round = 0; round < rounds; ++round) {
+    if (round > 0 && options.stop && options.stop()) {
+      return {.loss = std::numeric_limits<double>::quiet_NaN(), .stopped = true};
+    }
+    const int leaf = mine.lo + round;
+    if (leaf >= mine.hi) continue;
     losses[static_cast<size_t>(leaf)] = leaf_loss(model, data, options, evaluating, leaf);
   }
   std::vector<LeafTerm> terms;

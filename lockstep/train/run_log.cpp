@@ -1,48 +1,93 @@
 #include "lockstep/train/run_log.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <array>
-#include <cerrno>
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
 
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number_text.h"
 #include "lockstep/base/str.h"
-#include "lockstep/base/units.h"
+#include "lockstep/train/progress_line.h"
 
 namespace lockstep {
+namespace {
+
+using torch_inside::kPhaseNames;
+
+/// Of the terminal behind `fd`; 0: unknown.
+int columns_of(int fd) {
+  winsize size{};
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+nlohmann::json json_of(const StepReport& report) {
+  nlohmann::json memory = nlohmann::json::object();
+  for (size_t i = 0; i < report.memory.size(); ++i) {
+    memory[memory::kKindNames[i]] = report.memory[i];
+  }
+  nlohmann::json phases = nlohmann::json::object();
+  for (size_t i = 0; i < report.phases.size(); ++i) phases[kPhaseNames[i]] = report.phases[i];
+  return {{"step", report.step},
+          {"epoch", report.epoch},
+          {"loss", report.loss},
+          {"grad_norm", report.grad_norm},
+          {"lr", report.lr},
+          {"seconds", report.seconds},
+          {"tokens", report.tokens},
+          {"tokens_per_second", report.tokens_per_second},
+          {"mfu", report.mfu},
+          {"memory_bytes", std::move(memory)},
+          {"comm",
+           {{"bytes", report.comm_bytes},
+            {"seconds", report.comm_seconds},
+            {"wait_seconds", report.comm_wait_seconds}}},
+          {"phase_seconds", std::move(phases)}};
+}
+
+/// Before the slash stands the section of TensorBoard that shows the curve.
+void add_scalars(files::EventFile& events, const StepReport& report) {
+  const auto add = [&](const std::string& tag, double value) {
+    events.add_scalar(tag, report.step, value);
+  };
+  add("train/loss", report.loss);
+  add("train/grad_norm", report.grad_norm);
+  add("train/learning_rate", report.lr);
+  add("train/epoch", static_cast<double>(report.epoch));
+  add("speed/step_seconds", report.seconds);
+  add("speed/tokens_per_second", report.tokens_per_second);
+  add("speed/mfu", report.mfu);
+  add("communication/share", report.comm_share());
+  add("communication/hidden", report.comm_hidden());
+  add("communication/bytes", static_cast<double>(report.comm_bytes));
+  add("memory/bytes", static_cast<double>(report.memory_bytes()));
+  for (size_t i = 0; i < report.phases.size(); ++i) {
+    add(std::string("time/") + kPhaseNames[i], report.phases[i]);
+  }
+}
+
+}  // namespace
 
 RunLog::RunLog(const RunLogOptions& options)
-    : options_(options), terminal_(::isatty(options.console_fd) == 1) {
-  const std::string path = options.folder + "/metrics.jsonl";
-  metrics_.open(path);
-  if (!metrics_) {
-    throw StateError(base::str(path, ": cannot be written: ", std::strerror(errno), "."));
-  }
+    : options_(options),
+      terminal_(::isatty(options.console_fd) == 1),
+      metrics_(options.folder + "/metrics.jsonl"),
+      page_(options.ranks, options.engine) {
   if (options.tensorboard) events_ = std::make_unique<files::EventFile>(options.folder);
+  if (options.http.empty()) return;
+  server_ = std::make_unique<MetricsServer>(options.http, [this] { return page_.text(); });
+  say("metrics at " + server_->url());
 }
 
 void RunLog::step(const StepReport& report) {
   seconds_ += report.seconds;
   ++steps_;
-  write_line(nlohmann::json{{"step", report.step},
-                            {"loss", report.loss},
-                            {"grad_norm", report.grad_norm},
-                            {"lr", report.lr},
-                            {"seconds", report.seconds},
-                            {"tokens", report.tokens}}
-                 .dump());
-  with_events([&](files::EventFile& events) {
-    events.add_scalar("train/loss", report.step, report.loss);
-    events.add_scalar("train/grad_norm", report.step, report.grad_norm);
-    events.add_scalar("train/learning_rate", report.step, report.lr);
-    events.add_scalar("speed/tokens_per_second", report.step, report.tokens_per_second);
-    events.add_scalar("speed/mfu", report.step, report.mfu);
-    events.add_scalar("memory/bytes", report.step, static_cast<double>(report.memory_bytes));
-  });
+  write_line(json_of(report).dump());
+  page_.step(report);
+  with_events([&](files::EventFile& events) { add_scalars(events, report); });
   const bool due = options_.every > 0 && report.step % options_.every == 0;
   if (terminal_ || due || report.step == options_.steps) progress(report);
   if (due) with_events([](files::EventFile& events) { events.flush(); });
@@ -51,35 +96,28 @@ void RunLog::step(const StepReport& report) {
 void RunLog::progress(const StepReport& report) {
   const double left =
       seconds_ / static_cast<double>(steps_) * static_cast<double>(options_.steps - report.step);
-  std::array<char, 256> line{};
-  std::snprintf(line.data(), line.size(),
-                "step %lld/%lld | loss %.4f | grad %.3f | lr %.2e | %.0f ms | %s tokens/s | MFU "
-                "%.0f %% | %s | comm %.1f %%, %.0f %% of it hidden | %s left",
-                static_cast<long long>(report.step), static_cast<long long>(options_.steps),
-                report.loss, report.grad_norm, report.lr, 1e3 * report.seconds,
-                base::with_commas(static_cast<int64_t>(report.tokens_per_second)).c_str(),
-                1e2 * report.mfu, base::bytes_text(report.memory_bytes).c_str(),
-                1e2 * report.comm_share, 1e2 * report.comm_hidden,
-                base::duration_text(left).c_str());
+  // A line as wide as the terminal would wrap, and the next one could not take its place.
+  const int columns = terminal_ ? columns_of(options_.console_fd) - 1 : 0;
+  const std::string line = progress_line(
+      report, {.steps = options_.steps, .seconds_left = left, .columns = std::max(columns, 0)});
   if (terminal_) {
-    ::dprintf(options_.console_fd, "\r\033[K%s", line.data());
+    ::dprintf(options_.console_fd, "\r\033[K%s", line.c_str());
     line_open_ = true;
     if (report.step == options_.steps) say("");
   } else {
-    say(line.data());
+    say(line);
   }
 }
 
 void RunLog::evaluation(int64_t step, double val_loss) {
   write_line(nlohmann::json{{"step", step}, {"val_loss", val_loss}}.dump());
+  page_.evaluation(val_loss);
   with_events([&](files::EventFile& events) {
     events.add_scalar("validation/loss", step, val_loss);
     events.flush();
   });
-  std::array<char, 96> line{};
-  std::snprintf(line.data(), line.size(), "step %lld/%lld | validation loss %.4f",
-                static_cast<long long>(step), static_cast<long long>(options_.steps), val_loss);
-  say(line.data());
+  say(base::str("step ", step, "/", options_.steps, " | validation loss ",
+                base::fixed_text(val_loss, 4)));
 }
 
 void RunLog::with_events(const std::function<void(files::EventFile&)>& write) {
@@ -99,11 +137,14 @@ void RunLog::say(const std::string& line) {
 }
 
 void RunLog::write_line(const std::string& json) {
-  metrics_ << json << '\n' << std::flush;
-  if (!metrics_) {
-    throw StateError(base::str(options_.folder,
-                               "/metrics.jsonl: cannot be written: ", std::strerror(errno),
-                               ". Free space on the disk, or choose another --set run.dir."));
+  if (!failure_.empty()) return;
+  try {
+    metrics_.add(json);
+  } catch (const StateError& error) {
+    failure_ = base::str(error.what(),
+                         "\n  Free space on the disk, or choose another --set run.dir. Training "
+                         "stopped after this step and saved what it had.");
+    say(base::str("warning: stopping after this step: ", error.what()));
   }
 }
 

@@ -1,32 +1,28 @@
-/// What a run leaves to read: the progress line, metrics.jsonl, TensorBoard events. Rank 0 only.
+/// What a run leaves to read: the progress line, metrics.jsonl, TensorBoard events, and /metrics
+/// for Prometheus on request. Rank 0 only.
 ///
-///   metrics.jsonl   one object a line: {"step", "loss", "grad_norm", "lr", "seconds", "tokens"}
-///                   for each step, {"step", "val_loss"} for each evaluation
+///   metrics.jsonl   one object a line; for each step
+///                   {"step", "epoch", "loss", "grad_norm", "lr", "seconds", "tokens",
+///                    "tokens_per_second", "mfu", "memory_bytes": {kind: n},
+///                    "comm": {"bytes", "seconds", "wait_seconds"}, "phase_seconds": {phase: s}},
+///                   for each evaluation {"step", "val_loss"}
+///
+/// A full disk does not throw a run's work away: the first line that cannot be written is kept as
+/// `failure`, and the trainer stops after the step at hand, saves, and then fails with it.
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "lockstep/files/event_file.h"
+#include "lockstep/files/line_file.h"
+#include "lockstep/train/metrics_page.h"
+#include "lockstep/train/metrics_server.h"
+#include "lockstep/train/step_report.h"
 
 namespace lockstep {
-
-struct StepReport {
-  int64_t step = 0;  // done, from 1
-  double loss = 0;   // mean nats per token of the step
-  double grad_norm = 0;
-  double lr = 0;
-  double seconds = 0;
-  int64_t tokens = 0;  // of the step, all ranks
-  double tokens_per_second = 0;
-  double mfu = 0;            // 0..1
-  int64_t memory_bytes = 0;  // of rank 0: tensors and shared heap
-  double comm_share = 0;     // collectives' time / step time
-  double comm_hidden = 0;    // the part of it that backward hid, 0..1
-};
 
 struct RunLogOptions {
   std::string folder;  // of the run
@@ -34,17 +30,24 @@ struct RunLogOptions {
   int64_t steps = 0;
   int64_t every = 10;  // progress lines; a terminal is updated every step
   bool tensorboard = true;
+  std::string http = {};  // HOST:PORT of /metrics; empty: none
+  int ranks = 1;
+  std::string engine = "shm";
 };
 
 class RunLog {
  public:
-  /// Throws StateError if a file cannot be created in the folder.
+  /// Throws StateError if a file cannot be created in the folder, EnvironmentError if the address
+  /// of /metrics cannot be served.
   explicit RunLog(const RunLogOptions& options);
 
   void step(const StepReport& report);
   void evaluation(int64_t step, double val_loss);
   /// A line of its own on the console.
   void say(const std::string& line);
+
+  /// Why metrics.jsonl ends early: file, bytes and reason. Empty: it does not.
+  const std::string& failure() const { return failure_; }
 
  private:
   void write_line(const std::string& json);
@@ -56,9 +59,12 @@ class RunLog {
   RunLogOptions options_;
   bool terminal_;
   bool line_open_ = false;  // a progress line without its line feed
-  std::ofstream metrics_;
+  files::LineFile metrics_;
+  std::string failure_;
   std::unique_ptr<files::EventFile> events_;
-  double seconds_ = 0;  // of all steps
+  MetricsPage page_;
+  std::unique_ptr<MetricsServer> server_;  // after the page that it shows
+  double seconds_ = 0;                     // of all steps
   int64_t steps_ = 0;
 };
 

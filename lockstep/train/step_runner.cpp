@@ -1,6 +1,5 @@
 #include "lockstep/train/step_runner.h"
 
-#include <chrono>
 #include <cmath>
 
 #include "lockstep/base/assert.h"
@@ -10,11 +9,7 @@
 namespace lockstep {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+using torch_inside::Phase;
 
 bool is_communication(plan::StepOp op) {
   return op == plan::StepOp::fold_use || op == plan::StepOp::fold || op == plan::StepOp::reduce;
@@ -52,22 +47,23 @@ StepResult StepRunner::run(const StepCompute& compute, double seed) {
   while (cursor_ < program_.steps.size()) {
     const plan::Step step = program_.steps[cursor_++];
     if (compute.entering) compute.entering(step);
-    const auto start = Clock::now();
     if (!is_communication(step.op)) executed_.push_back(step);
     switch (step.op) {
-      case plan::StepOp::forward:
+      case plan::StepOp::forward: {
+        const PhaseSpan span(clock_, Phase::forward);
         losses = compute.forward(step.leaf, step.micro);
         leaf_losses_[static_cast<size_t>(step.leaf)] += sum_in_order(losses);
-        result.forward_seconds += seconds_since(start);
         break;
-      case plan::StepOp::backward:
+      }
+      case plan::StepOp::backward: {
+        const PhaseSpan span(clock_, Phase::backward);
         if (step.micro == 0) std::fill(bucket_ready_.begin(), bucket_ready_.end(), false);
         grads_.begin_backward(step.leaf, step.micro);
         losses.backward(at::full_like(losses, seed));
         grads_.end_backward();
         losses = at::Tensor();
-        result.backward_seconds += seconds_since(start);
         break;
+      }
       case plan::StepOp::fold_use:
       case plan::StepOp::fold:
       case plan::StepOp::reduce:
@@ -76,17 +72,16 @@ StepResult StepRunner::run(const StepCompute& compute, double seed) {
       case plan::StepOp::loss:
         // Queued behind the reductions: it waits for what backward did not hide.
         result.loss_sum = exchange_losses();
-        result.exposed_seconds += seconds_since(start);
         break;
       case plan::StepOp::norm:
-        for (Work& work : reductions_) work.wait();
-        result.exposed_seconds += seconds_since(start);
+        await_reductions();
         result.grad_norm = gradient_norm();
         break;
-      case plan::StepOp::update:
+      case plan::StepOp::update: {
+        const PhaseSpan span(clock_, Phase::update);
         compute.update(result.grad_norm);
-        result.update_seconds += seconds_since(start);
         break;
+      }
     }
   }
   compute_ = nullptr;
@@ -109,12 +104,19 @@ void StepRunner::advance() {
 
 void StepRunner::execute_communication(const plan::Step& step) {
   executed_.push_back(step);
+  const PhaseSpan span(clock_, step.op == plan::StepOp::reduce ? Phase::reduce_wait : Phase::fold);
   if (step.op == plan::StepOp::fold_use) grads_.fold_use(step.param, step.leaf);
   if (step.op == plan::StepOp::fold) grads_.fold(step.bucket, step.leaf);
   if (step.op == plan::StepOp::reduce) reductions_.push_back(grads_.reduce(step.bucket));
 }
 
+void StepRunner::await_reductions() {
+  const PhaseSpan span(clock_, Phase::reduce_wait);
+  for (Work& work : reductions_) work.wait();
+}
+
 double StepRunner::exchange_losses() {
+  const PhaseSpan span(clock_, Phase::reduce_wait);
   std::vector<LeafTerm> terms;
   for (const plan::LeafRange& range : grads_.terms()) {
     const double sum =
@@ -127,6 +129,7 @@ double StepRunner::exchange_losses() {
 }
 
 double StepRunner::gradient_norm() {
+  const PhaseSpan span(clock_, Phase::norm);
   const plan::ParamTable& table = params_.table();
   for (size_t p = 0; p < table.params.size(); ++p) {
     if (chunks_.first_chunk[p] < 0) continue;

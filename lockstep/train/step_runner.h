@@ -13,6 +13,7 @@
 #include "lockstep/plan/norm_chunks.h"
 #include "lockstep/plan/step_program.h"
 #include "lockstep/state/grad_store.h"
+#include "lockstep/train/phase_clock.h"
 
 namespace lockstep {
 
@@ -29,10 +30,6 @@ struct StepCompute {
 struct StepResult {
   double loss_sum = 0;  // over all tokens of the step, all ranks
   double grad_norm = 0;
-  double forward_seconds = 0;
-  double backward_seconds = 0;
-  double exposed_seconds = 0;  // waiting for reductions that backward did not hide
-  double update_seconds = 0;
 };
 
 class StepRunner {
@@ -44,12 +41,19 @@ class StepRunner {
   /// One optimizer step. `seed` is what each token's loss weighs: loss_scale / tokens of the step.
   StepResult run(const StepCompute& compute, double seed);
 
+  /// Cuts the time of a step into its parts: whoever times steps starts it, and reads it after run().
+  PhaseClock& clock() { return clock_; }
+
+  /// Of the last run, by leaf; 0 for leaves of other ranks.
+  const std::vector<double>& leaf_losses() const { return leaf_losses_; }
+
   /// The operations of the last run, in the order in which they were started.
   const std::vector<plan::Step>& executed() const { return executed_; }
 
  private:
   void advance();
   void execute_communication(const plan::Step& step);
+  void await_reductions();
   double exchange_losses();
   double gradient_norm();
 
@@ -67,6 +71,7 @@ class StepRunner {
   std::vector<Work> reductions_;
   std::vector<double> chunk_sums_;
   std::vector<plan::Step> executed_;
+  PhaseClock clock_;
 };
 
 }  // namespace lockstep

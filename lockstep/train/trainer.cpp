@@ -8,17 +8,17 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number_text.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
-#include "lockstep/kernels/span.h"
-#include "lockstep/memory/counting_allocator.h"
 #include "lockstep/optim/clip.h"
-#include "lockstep/optim/schedule.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "lockstep/train/batch_tensors.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/kernel_probe.h"
 #include "lockstep/train/model_file.h"
+#include "lockstep/train/not_finite.h"
+#include "lockstep/train/profile_report.h"
 
 namespace lockstep {
 namespace {
@@ -46,10 +46,31 @@ std::vector<optim::Span> optimizer_spans(state::ParamStore& params, const state:
   return spans;
 }
 
+optim::Schedule schedule_of(const plan::TrainConfig& config) {
+  return {
+      .peak = optim::scaled_rate(config.optim.lr, config.optim.base_batch, config.data.global_batch,
+                                 optim::batch_scaling_of(config.optim.lr_scaling)),
+      .warmup_steps = config.optim.warmup_steps,
+      .steps = std::max<int64_t>(1, config.run.steps),
+      .decay = optim::decay_of(config.optim.decay),
+      .min_ratio = config.optim.min_lr_ratio};
+}
+
+nlohmann::json peak_by_kind(const memory::Account& account) {
+  nlohmann::json peak = nlohmann::json::object();
+  const memory::KindBytes bytes = account.peak();
+  for (size_t i = 0; i < bytes.size(); ++i) peak[memory::kKindNames[i]] = bytes[i];
+  return peak;
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
-    : options_(options), config_(options_.config), endpoint_(endpoint) {
+    : options_(options),
+      config_(options_.config),
+      endpoint_(endpoint),
+      account_(memory::Account::open()) {
+  const memory::AccountScope accounted(account_);
   endpoint_.set_status(-1, "start");
   const std::shared_ptr<net::Group> world = endpoint_.world();
   plan::check(config_, world->size());
@@ -79,6 +100,7 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   identity_ = {
       .batch = inputs_.batch, .kernel_set = kernel_set(), .instruction_set = instruction_set()};
 
+  std::optional<memory::KindScope> kind(memory::Kind::parameters);
   model_ = models::make_model(config_, vocab_);
   params_ = std::make_unique<state::ParamStore>(
       *model_, model_->ties(), [this](const std::string& path) { return model_->init_of(path); },
@@ -89,8 +111,11 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
           .bucket_bytes = static_cast<int64_t>(config_.comm.bucket_mb * static_cast<double>(MiB))});
   inputs_.table = params_->table();
   inputs_.buckets = params_->buckets();
+  kind.emplace(memory::Kind::gradients);
   grads_ = std::make_unique<state::GradStore>(*params_, *context_.dp, inputs_.leaves,
                                               inputs_.batch.micro_batches_per_grain);
+  kind.reset();
+  heap_bytes_.emplace(account_, memory::Kind::gradients, grads_->heap_bytes());
   runner_ = std::make_unique<StepRunner>(plan::data_parallel_program(inputs_, rank), inputs_.batch,
                                          *params_, *grads_, *context_.dp);
   optimizer_ = std::make_unique<optim::AdamW>(
@@ -99,6 +124,9 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
                           .eps = config_.optim.eps,
                           .weight_decay = config_.optim.weight_decay},
       optimizer_spans(*params_, *grads_));
+  moment_bytes_.emplace(account_, memory::Kind::optimizer, optimizer_->state_bytes());
+  schedule_ = schedule_of(config_);
+  optim::check(schedule_);
   batches_ = std::make_unique<input::BatchStream>(
       train_data_, inputs_.batch,
       inputs_.leaves.rounds_of(rank, inputs_.batch.micro_batches_per_grain), 0, config_.run.steps);
@@ -112,18 +140,28 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
                                                   .console_fd = options_.console_fd,
                                                   .steps = config_.run.steps,
                                                   .every = config_.log.every,
-                                                  .tensorboard = config_.log.tensorboard});
+                                                  .tensorboard = config_.log.tensorboard,
+                                                  .http = config_.log.http,
+                                                  .ranks = world->size(),
+                                                  .engine = config_.comm.engine});
     log_->say(base::str(config_.model.family, ", ", base::with_commas(params_->table().numel()),
                         " parameters | ", world->size(), world->size() == 1 ? " rank" : " ranks",
                         " over ", config_.comm.engine, " | ", inputs_.buckets.buckets.size(),
                         inputs_.buckets.buckets.size() == 1 ? " bucket" : " buckets",
                         " | identity ", identity_.text()));
+    log_->say(base::str("matrix products run at ",
+                        base::fixed_text(gemm_peak_ / world->size() / 1e9, 1),
+                        " GFLOP/s a rank here: 100 % MFU"));
+    if (config_.log.profile) profile_ = std::make_unique<torch_inside::LayerProfile>(*model_);
   }
 }
 
-Trainer::~Trainer() = default;
+Trainer::~Trainer() { account_.close(); }
 
 TrainResult Trainer::run() {
+  const memory::AccountScope accounted(account_);
+  const memory::KindScope kind(memory::Kind::activations);
+  account_.reset_peaks();
   try {
     return train_to_the_end();
   } catch (const std::exception& error) {
@@ -146,12 +184,14 @@ TrainResult Trainer::train_to_the_end() {
     if (!last) save_if_asked(done);
     result.stopped = stop_agreed() && !last;
     const bool due = config_.log.eval_every > 0 && done % config_.log.eval_every == 0;
-    if (due && !last && !result.stopped) evaluate_at(done);
+    if (due && !last && !result.stopped) result.stopped = !evaluate_at(done);
   }
   digest_ = params_->digest().text();
   // First what cannot be made again, then what can.
   save(done, "final.safetensors");
-  if (!result.stopped) evaluate_at(done);
+  require_log();
+  report_profile();
+  if (!result.stopped) result.stopped = !evaluate_at(done);
 
   const std::string summary = summarize(done);
   if (context_.world->rank() == 0) {
@@ -163,6 +203,7 @@ TrainResult Trainer::train_to_the_end() {
     if (result.stopped) log_->say(base::str("stopped on request after step ", done));
     log_->say(
         base::str("saved ", options_.run_folder, "/final.safetensors, param_digest ", digest_));
+    require_log();  // the last evaluation's line
   }
   context_.world->barrier();
   return result;
@@ -196,13 +237,16 @@ void Trainer::train_step(int64_t step) {
   const auto start = Clock::now();
   context_.step = step;
   comm_before_ = context_.dp->totals();
-  const std::vector<input::MicroBatch> batches = batches_->next();
-  const double lr = optim::learning_rate({.peak = config_.optim.lr,
-                                          .warmup_steps = config_.optim.warmup_steps,
-                                          .steps = config_.run.steps,
-                                          .decay = optim::decay_of(config_.optim.decay),
-                                          .min_ratio = config_.optim.min_lr_ratio},
-                                         step);
+  PhaseClock& clock = runner_->clock();
+  clock.start();
+  const bool profiled = profile_ && step >= warmup_of_throughput(config_.run.steps);
+  if (profiled) profile_->begin_step();
+  std::vector<input::MicroBatch> batches;
+  {
+    const PhaseSpan span(clock, torch_inside::Phase::data);
+    batches = batches_->next();
+  }
+  const double lr = optim::learning_rate(schedule_, step);
   const int64_t tokens = config_.data.global_batch * config_.model.context;
 
   StepCompute compute;
@@ -227,64 +271,79 @@ void Trainer::train_step(int64_t step) {
   };
   // The one place that divides: the loss is a sum over tokens, and each weighs alike.
   last_ = runner_->run(compute, 1.0 / static_cast<double>(tokens));
-  require_finite(step, last_);
+  if (profiled) profile_->end_step();
   step_seconds_.push_back(seconds_since(start));
-  if (log_) log_->step(report_of(step, last_, step_seconds_.back(), lr));
+  require_finite(step, last_);
+  if (log_) log_->step(report_of(step, step_seconds_.back(), lr));
 }
 
-StepReport Trainer::report_of(int64_t step, const StepResult& result, double seconds, double lr) {
+StepReport Trainer::report_of(int64_t step, double seconds, double lr) {
   const int64_t tokens = config_.data.global_batch * config_.model.context;
   const GroupTotals now = context_.dp->totals();
-  const double comm = now.seconds - comm_before_.seconds;
-  const double exposed = now.exposed_seconds - comm_before_.exposed_seconds;
   const double rate = static_cast<double>(tokens) / seconds;
   return {.step = step + 1,
-          .loss = result.loss_sum / static_cast<double>(tokens),
-          .grad_norm = result.grad_norm,
+          .epoch = static_cast<int64_t>(train_data_->epochs(step * config_.data.global_batch)) + 1,
+          .loss = last_.loss_sum / static_cast<double>(tokens),
+          .grad_norm = last_.grad_norm,
           .lr = lr,
           .seconds = seconds,
           .tokens = tokens,
           .tokens_per_second = rate,
           .mfu = model_->flops_per_token() * rate / gemm_peak_,
-          .memory_bytes = memory::tensor_memory().current_bytes + grads_->heap_bytes(),
-          .comm_share = comm / seconds,
-          .comm_hidden = comm > 0 ? std::clamp(1 - exposed / comm, 0.0, 1.0) : 0};
+          .memory = account_.current(),
+          .comm_bytes = now.bytes - comm_before_.bytes,
+          .comm_seconds = now.seconds - comm_before_.seconds,
+          .comm_wait_seconds = now.exposed_seconds - comm_before_.exposed_seconds,
+          .phases = runner_->clock().read()};
 }
 
-void Trainer::evaluate_at(int64_t done) {
+bool Trainer::evaluate_at(int64_t done) {
   endpoint_.set_status(done, "evaluation");
-  val_loss_ = evaluate(*model_, *valid_data_,
-                       {.windows = config_.data.eval_batches * config_.data.global_batch,
-                        .micro_batch = config_.data.micro_batch,
-                        .context = config_.model.context},
-                       context_)
-                  .loss;
+  const EvaluationResult evaluated =
+      evaluate(*model_, *valid_data_,
+               {.windows = config_.data.eval_batches * config_.data.global_batch,
+                .micro_batch = config_.data.micro_batch,
+                .context = config_.model.context,
+                .stop = [this] { return stop_agreed(); }},
+               context_);
+  if (evaluated.stopped) return false;
+  val_loss_ = evaluated.loss;
   if (log_) log_->evaluation(done, val_loss_);
+  return true;
+}
+
+void Trainer::require_log() const {
+  if (log_ && !log_->failure().empty()) throw StateError(log_->failure());
+}
+
+void Trainer::report_profile() {
+  if (!profile_) return;
+  const Profile profile{.rows = profile_->rows(),
+                        .steps = profile_->steps(),
+                        .seconds = profile_->seconds(),
+                        .flops_per_second = gemm_peak_ / context_.world->size()};
+  write_profile(options_.run_folder, profile);
+  log_->say(profile_table(profile));
 }
 
 void Trainer::require_finite(int64_t step, const StepResult& result) const {
   if (std::isfinite(result.loss_sum) && std::isfinite(result.grad_norm)) return;
-  std::string culprit = "every gradient is finite, the loss is not";
-  const plan::ParamTable& table = params_->table();
-  for (size_t p = 0; p < table.params.size(); ++p) {
-    if (!table.params[p].trainable) continue;
-    if (kernels::all_finite(grads_->gradient(static_cast<int>(p)), table.params[p].numel)) continue;
-    culprit = base::str("the gradient of \"", table.params[p].name, "\" is not finite");
-    break;
-  }
+  const std::string cause =
+      describe_not_finite(*context_.dp, inputs_.batch, runner_->leaf_losses(), *params_, *grads_);
   throw TrainingError(base::str(
       "[rank ", context_.world->rank(), " of ", context_.world->size(), "] step ", step + 1,
       ": loss ",
       result.loss_sum / static_cast<double>(config_.data.global_batch * config_.model.context),
       // The sign of a NaN says nothing.
-      ", gradient norm ", std::abs(result.grad_norm), ": ", culprit,
+      ", gradient norm ", std::abs(result.grad_norm), ": ", cause,
       ".\n  A lower --set optim.lr or a longer --set "
       "optim.warmup_steps often helps."));
 }
 
 bool Trainer::stop_agreed() {
-  if (options_.stop_requested == nullptr) return false;
-  at::Tensor stop = at::full({1}, options_.stop_requested->load() ? 1 : 0, at::kInt);
+  const bool asked = options_.stop_requested != nullptr && options_.stop_requested->load();
+  const bool log_failed = log_ && !log_->failure().empty();
+  at::Tensor stop = at::full({1}, asked || log_failed ? 1 : 0, at::kInt);
   context_.world->all_reduce(stop, ReduceOp::max).wait();
   return stop.item<int>() != 0;
 }
@@ -296,10 +355,7 @@ std::string Trainer::summarize(int64_t steps_done) {
       {"rank", rank},
       {"samples", samples_},
       {"gemm_flops", torch_inside::gemm_flops_of_this_thread() - gemm_flops_at_start_},
-      {"peak_bytes",
-       {{"tensors", memory::tensor_memory().peak_bytes},
-        {"shared_heap", grads_->heap_bytes()},
-        {"optimizer", optimizer_->state_bytes()}}},
+      {"peak_bytes", peak_by_kind(account_)},
       {"dp_bytes", dp.bytes},
       {"dp_planned_bytes", plan::planned_bytes(inputs_, context_.dp->rank()) * steps_done},
       {"dp_exposed_seconds", dp.exposed_seconds}};

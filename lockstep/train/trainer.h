@@ -9,18 +9,22 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/comm/rank_context.h"
 #include "lockstep/input/batch_stream.h"
+#include "lockstep/memory/account.h"
 #include "lockstep/models/language_model.h"
 #include "lockstep/optim/adamw.h"
+#include "lockstep/optim/schedule.h"
 #include "lockstep/plan/numeric_identity.h"
 #include "lockstep/plan/step_program.h"
 #include "lockstep/plan/train_config.h"
 #include "lockstep/state/grad_store.h"
 #include "lockstep/state/param_store.h"
+#include "lockstep/torch_inside/layer_profile.h"
 #include "lockstep/train/run_log.h"
 #include "lockstep/train/step_runner.h"
 
@@ -58,17 +62,22 @@ class Trainer {
  private:
   TrainResult train_to_the_end();
   void train_step(int64_t step);
-  void evaluate_at(int64_t done);
+  /// False: it was stopped on request.
+  bool evaluate_at(int64_t done);
   void require_finite(int64_t step, const StepResult& result) const;
   bool stop_agreed();
   void save(int64_t steps_done, const std::string& file);
   void save_if_asked(int64_t steps_done);
   std::string summarize(int64_t steps_done);
-  StepReport report_of(int64_t step, const StepResult& result, double seconds, double lr);
+  StepReport report_of(int64_t step, double seconds, double lr);
+  /// Throws StateError if metrics.jsonl ends early.
+  void require_log() const;
+  void report_profile();
 
   TrainerOptions options_;
   const plan::TrainConfig& config_;
   net::Endpoint& endpoint_;
+  memory::Account& account_;  // of this rank's bytes
   RankContext context_;
   std::shared_ptr<const input::TrainingData> train_data_;
   std::shared_ptr<const input::TokenFile> valid_data_;
@@ -79,10 +88,14 @@ class Trainer {
   plan::StepInputs inputs_;
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<optim::AdamW> optimizer_;
+  std::optional<memory::Counted> heap_bytes_;  // what no allocator of LibTorch's has seen
+  std::optional<memory::Counted> moment_bytes_;
+  optim::Schedule schedule_;
   std::unique_ptr<input::BatchStream> batches_;
-  int64_t vocab_ = 0;            // resolved
-  std::string digest_;           // of the parameters after the last step
-  std::unique_ptr<RunLog> log_;  // rank 0
+  int64_t vocab_ = 0;                                    // resolved
+  std::string digest_;                                   // of the parameters after the last step
+  std::unique_ptr<RunLog> log_;                          // rank 0
+  std::unique_ptr<torch_inside::LayerProfile> profile_;  // rank 0, if asked for
 
   double gemm_peak_ = 0;  // flop/s of all ranks
   int64_t gemm_flops_at_start_ = 0;
