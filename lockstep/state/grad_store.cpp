@@ -3,18 +3,43 @@
 #include <algorithm>
 
 #include "lockstep/base/assert.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
 #include "lockstep/kernels/span.h"
 
 namespace lockstep::state {
 
-GradStore::GradStore(ParamStore& params, ProcessGroup& group, const plan::LeafSchedule& leaves,
-                     int micro_batches_per_grain)
-    : params_(params),
+namespace {
+
+int64_t width_of(at::ScalarType type) { return static_cast<int64_t>(c10::elementSize(type)); }
+
+/// One entry a use of a trained parameter, in the order of the table.
+std::vector<int> bucket_of_each_use(const plan::ParamTable& table, const plan::BucketPlan& buckets,
+                                    const std::vector<std::vector<at::Tensor>>& uses) {
+  std::vector<int> bucket_of;
+  for (size_t p = 0; p < table.params.size(); ++p) {
+    if (buckets.slots[p].bucket < 0) continue;
+    bucket_of.insert(bucket_of.end(), uses[p].size(), buckets.slots[p].bucket);
+  }
+  return bucket_of;
+}
+
+}  // namespace
+
+GradStore::GradStore(const plan::ParamTable& table, const plan::BucketPlan& buckets,
+                     const std::vector<std::vector<at::Tensor>>& uses, ProcessGroup& group,
+                     const plan::LeafSchedule& leaves, const GradStoreOptions& options)
+    : table_(table),
+      buckets_(buckets),
       group_(group),
+      options_(options),
       leaves_(leaves.grains),
-      last_micro_(micro_batches_per_grain - 1),
+      last_micro_(options.micro_batches_per_grain - 1),
       terms_(plan::maximal_subtrees(leaves.grains, leaves.run_of(group.rank()))),
-      places_(static_cast<size_t>(leaves.grains)) {
+      places_(static_cast<size_t>(leaves.grains)),
+      uses_of_bucket_(buckets.buckets.size()),
+      arrivals_(bucket_of_each_use(table, buckets, uses), static_cast<int>(buckets.buckets.size()),
+                options.arrivals) {
   int levels = 1;
   for (size_t t = 0; t < terms_.size(); ++t) {
     plan::FoldStack stack(terms_[t].size());
@@ -28,74 +53,151 @@ GradStore::GradStore(ParamStore& params, ProcessGroup& group, const plan::LeafSc
   }
 
   // A rank without a leaf still needs a place for the result.
-  const plan::BucketPlan& buckets = params_.buckets();
   for (size_t t = 0; t < std::max<size_t>(1, terms_.size()); ++t) {
-    term_buffers_.push_back(group_.allocate({buckets.numel}));
+    term_buffers_.push_back(group_.allocate({buckets_.numel}, options_.type));
   }
   for (int level = 1; level < levels; ++level) {
-    scratch_.push_back(at::zeros({buckets.numel}, at::kFloat));
+    scratch_.push_back(at::zeros({buckets_.numel}, options_.type));
   }
 
-  uses_in_bucket_.assign(buckets.buckets.size(), 0);
-  const plan::ParamTable& table = params_.table();
-  for (size_t p = 0; p < table.params.size(); ++p) {
-    if (buckets.slots[p].bucket < 0) continue;
-    const plan::Param& param = table.params[p];
-    for (size_t u = 0; u < param.uses.size(); ++u) {
+  for (size_t p = 0; p < table_.params.size(); ++p) {
+    const int bucket = buckets_.slots[p].bucket;
+    if (bucket < 0) continue;
+    for (size_t u = 0; u < uses[p].size(); ++u) {
       Use use{.param = static_cast<int>(p),
               .index = static_cast<int>(u),
-              .leaf = params_.use(static_cast<int>(p), static_cast<int>(u)),
-              .side = {}};
-      if (u > 0) use.side = at::zeros(param.shape, at::kFloat);
+              .leaf = uses[p][u],
+              .side = {},
+              .late = {}};
+      if (u > 0) use.side = at::zeros(table_.params[p].shape, options_.type);
+      uses_of_bucket_[static_cast<size_t>(bucket)].push_back(static_cast<int>(uses_.size()));
       uses_.push_back(std::move(use));
-      ++uses_in_bucket_[static_cast<size_t>(buckets.slots[p].bucket)];
     }
   }
-  uses_missing_ = uses_in_bucket_;
-  for (Use& use : uses_) {
-    hooks_.watch(use.leaf, [this, &use] { gradient_arrived(use); });
+  for (size_t index = 0; index < uses_.size(); ++index) {
+    hooks_.watch(uses_[index].leaf, [this, index] { gradient_arrived(static_cast<int>(index)); });
   }
 }
 
-void GradStore::begin_backward(int leaf, int micro) {
-  LOCKSTEP_ASSERT(places_[static_cast<size_t>(leaf)].term >= 0, "a rank computes its own leaves");
-  leaf_ = leaf;
-  micro_ = micro;
-  if (micro > 0) return;
-  uses_missing_ = uses_in_bucket_;
+void GradStore::begin_backward(const BackwardPass& pass) {
+  LOCKSTEP_ASSERT(places_[static_cast<size_t>(pass.leaf)].term >= 0,
+                  "a rank computes its own leaves");
+  pass_ = pass;
+  open_ = true;
+  if (pass.last) arrivals_.begin();
   for (Use& use : uses_) {
+    if (pass.last) use.late = at::Tensor();
+    if (!pass.fresh) continue;
     use.filled = false;
-    use.ready = false;
     // Undefined, autograd hands over its own tensor, and the first term becomes a copy.
-    use.leaf.mutable_grad() = at::Tensor();
+    if (pass.clear) use.leaf.mutable_grad() = at::Tensor();
+  }
+  if (pass.clear) return;
+  for (Use& use : uses_) {
+    // The owner of the gradients may have put a tensor of his own there.
+    if (use.leaf.grad().defined()) take_in(use);
   }
 }
 
-void GradStore::gradient_arrived(Use& use) {
+void GradStore::gradient_arrived(int index) {
+  Use& use = uses_[static_cast<size_t>(index)];
+  if (!open_) {
+    throw UsageError(base::str(
+        "a gradient of \"", table_.params[static_cast<size_t>(use.param)].name,
+        "\" arrived outside a backward of DistributedDataParallel: it would stay this rank's "
+        "own.\n  Call ddp.backward(loss) instead of loss.backward(), or hold ddp.no_sync() while "
+        "gradients of this module are accumulated."));
+  }
+  const bool defined = use.leaf.grad().defined();
+  // Its slot is being reduced; autograd left the gradient in a tensor of its own.
+  if (pass_.last && arrivals_.complete(index)) {
+    use.filled |= defined;
+    return;
+  }
+  if (defined) {
+    use.filled = true;
+    take_in(use);
+  } else if (!use.filled) {
+    // A function of the graph gave no gradient: the bucket may go before this backward ends.
+    target_of(use).zero_();
+  }
+  if (!pass_.last) return;
+  const int ready = arrivals_.arrived(index);
+  if (ready >= 0) bucket_is_ready(ready);
+}
+
+/// Brings the gradient of `use` into its slot, where the next ones are added in place.
+void GradStore::take_in(Use& use) {
   const at::Tensor target = target_of(use);
   at::Tensor& grad = use.leaf.mutable_grad();
-  if (grad.data_ptr() != target.data_ptr()) {
-    target.copy_(grad);
-    grad = target;
+  if (grad.is_sparse() || grad.scalar_type() != target.scalar_type() ||
+      grad.sizes() != target.sizes()) {
+    throw UsageError(base::str(
+        "the gradient of \"", table_.params[static_cast<size_t>(use.param)].name, "\" is ",
+        grad.is_sparse() ? "sparse" : grad.toString() + " of another shape or type",
+        "; it was made for dense ", target.toString(), " ", target.sizes(),
+        ".\n  Dense gradients only; convert a module before its gradients are set up."));
   }
-  use.filled = true;
-  if (micro_ == last_micro_) mark_ready(use);
+  if (grad.data_ptr() == target.data_ptr()) return;
+  target.copy_(grad);
+  grad = target;
 }
 
-void GradStore::mark_ready(Use& use) {
-  LOCKSTEP_ASSERT(!use.ready, "one gradient a parameter use and backward");
-  use.ready = true;
-  const int bucket = params_.buckets().slots[static_cast<size_t>(use.param)].bucket;
-  if (--uses_missing_[static_cast<size_t>(bucket)] == 0 && ready_) ready_(bucket);
+void GradStore::bucket_is_ready(int bucket) {
+  if (options_.arrivals == Arrivals::Promise::learned) {
+    for (const int index : uses_of_bucket_[static_cast<size_t>(bucket)]) {
+      Use& use = uses_[static_cast<size_t>(index)];
+      settle(use);
+      // A gradient that comes after all must not be added to memory that is being reduced.
+      use.leaf.mutable_grad() = at::Tensor();
+    }
+  }
+  if (ready_) ready_(bucket);
+}
+
+/// Without a gradient the slot is zero: it holds what was reduced last.
+void GradStore::settle(Use& use) {
+  if (use.leaf.grad().defined()) return;
+  use.filled = false;
+  target_of(use).zero_();
 }
 
 void GradStore::end_backward() {
-  if (micro_ != last_micro_) return;
-  for (Use& use : uses_) {
-    if (use.ready) continue;
-    if (!use.filled) target_of(use).zero_();
-    mark_ready(use);
+  open_ = false;
+  if (!pass_.last) return;
+  std::vector<bool> complete(uses_.size());
+  for (size_t u = 0; u < uses_.size(); ++u) complete[u] = arrivals_.complete(static_cast<int>(u));
+  const std::vector<int> rest = arrivals_.end();
+  for (size_t u = 0; u < uses_.size(); ++u) {
+    Use& use = uses_[u];
+    at::Tensor& grad = use.leaf.mutable_grad();
+    if (complete[u]) {
+      if (options_.arrivals == Arrivals::Promise::once) continue;  // in its slot
+      use.late = grad;
+    }
+    if (!complete[u]) settle(use);
+    grad = target_of(use);
   }
+  for (const int bucket : rest) {
+    if (ready_) ready_(bucket);
+  }
+}
+
+bool GradStore::absent(int param) const {
+  return std::none_of(uses_.begin(), uses_.end(),
+                      [param](const Use& use) { return use.param == param && use.filled; });
+}
+
+at::Tensor GradStore::late(int param) const {
+  for (const Use& use : uses_) {
+    if (use.param == param && use.late.defined()) return use.late;
+  }
+  return {};
+}
+
+at::Tensor GradStore::bucket(int bucket) const {
+  const plan::Bucket& range = buckets_.buckets[static_cast<size_t>(bucket)];
+  return term_buffers_[0].narrow(0, range.offset, range.numel);
 }
 
 void GradStore::fold_use(int param, int leaf) {
@@ -107,7 +209,7 @@ void GradStore::fold_use(int param, int leaf) {
 }
 
 void GradStore::fold(int bucket, int leaf) {
-  const plan::Bucket& range = params_.buckets().buckets[static_cast<size_t>(bucket)];
+  const plan::Bucket& range = buckets_.buckets[static_cast<size_t>(bucket)];
   LeafPlace place = places_[static_cast<size_t>(leaf)];
   for (; place.merges > 0; --place.merges) {
     const float* top = buffer(place).data_ptr<float>() + range.offset;
@@ -117,28 +219,32 @@ void GradStore::fold(int bucket, int leaf) {
 }
 
 Work GradStore::reduce(int bucket) {
-  const plan::Bucket& range = params_.buckets().buckets[static_cast<size_t>(bucket)];
+  const plan::Bucket& range = buckets_.buckets[static_cast<size_t>(bucket)];
   std::vector<LeafTerm> terms;
   for (size_t t = 0; t < terms_.size(); ++t) {
     terms.push_back({terms_[t], term_buffers_[t].narrow(0, range.offset, range.numel)});
   }
-  return group_.all_reduce(std::move(terms), leaves_,
-                           term_buffers_[0].narrow(0, range.offset, range.numel));
+  return group_.all_reduce(std::move(terms), leaves_, this->bucket(bucket));
+}
+
+Work GradStore::reduce_over_ranks(int bucket, ReduceOp op) {
+  LOCKSTEP_ASSERT(leaves_ == group_.size(), "one leaf a rank");
+  return group_.all_reduce(this->bucket(bucket), op);
 }
 
 const float* GradStore::gradient(int param) const {
-  return term_buffers_[0].data_ptr<float>() +
-         params_.buckets().slots[static_cast<size_t>(param)].offset;
+  return term_buffers_[0].data_ptr<float>() + buckets_.slots[static_cast<size_t>(param)].offset;
 }
 
 int64_t GradStore::heap_bytes() const {
-  return static_cast<int64_t>(term_buffers_.size()) * params_.buckets().numel * 4;
+  return static_cast<int64_t>(term_buffers_.size()) * buckets_.numel * width_of(options_.type);
 }
 
 int64_t GradStore::scratch_bytes() const {
-  int64_t bytes = static_cast<int64_t>(scratch_.size()) * params_.buckets().numel * 4;
+  const int64_t width = width_of(options_.type);
+  int64_t bytes = static_cast<int64_t>(scratch_.size()) * buckets_.numel * width;
   for (const Use& use : uses_) {
-    if (use.side.defined()) bytes += use.side.numel() * 4;
+    if (use.side.defined()) bytes += use.side.numel() * width;
   }
   return bytes;
 }
@@ -149,14 +255,15 @@ const at::Tensor& GradStore::buffer(const LeafPlace& place) const {
 }
 
 at::Tensor GradStore::slot_view(const LeafPlace& place, int param) const {
-  const plan::Slot& slot = params_.buckets().slots[static_cast<size_t>(param)];
+  const plan::Slot& slot = buckets_.slots[static_cast<size_t>(param)];
   return buffer(place)
       .narrow(0, slot.offset, slot.numel)
-      .view(params_.table().params[static_cast<size_t>(param)].shape);
+      .view(table_.params[static_cast<size_t>(param)].shape);
 }
 
 at::Tensor GradStore::target_of(const Use& use) const {
-  return use.side.defined() ? use.side : slot_view(places_[static_cast<size_t>(leaf_)], use.param);
+  return use.side.defined() ? use.side
+                            : slot_view(places_[static_cast<size_t>(pass_.leaf)], use.param);
 }
 
 }  // namespace lockstep::state

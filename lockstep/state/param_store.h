@@ -51,6 +51,9 @@ class ParamStore {
     return uses_[static_cast<size_t>(param)][static_cast<size_t>(use)];
   }
 
+  /// The same by parameter and use.
+  const std::vector<std::vector<at::Tensor>>& uses() const { return uses_; }
+
   plan::Digest digest() const;
   int64_t bytes() const { return flat_.numel() * 4 + fixed_.numel() * 4; }
 
