@@ -1,0 +1,24 @@
+/// The public headers, in the order in which one would read them.
+#pragma once
+
+// Joining a job, and talking to the other ranks.
+#include "lockstep/worker/init.h"
+#include "lockstep/comm/process_group.h"
+
+// A training loop of one's own.
+#include "lockstep/train/distributed_data_parallel.h"
+#include "lockstep/train/distributed_sampler.h"
+#include "lockstep/train/sharded.h"
+
+// Plans: what is decided before a tensor moves.
+#include "lockstep/plan/batch_plan.h"
+#include "lockstep/plan/buckets.h"
+#include "lockstep/plan/mesh.h"
+#include "lockstep/plan/sum_tree.h"
+
+// Models and loops of Lockstep's own.
+#include "lockstep/models/language_model.h"
+#include "lockstep/train/trainer.h"
+#include "lockstep/worker/worker_main.h"
+
+#include "lockstep/base/error.h"

@@ -1,0 +1,177 @@
+#include "lockstep/worker/worker_main.h"
+
+#include <ATen/Parallel.h>
+#include <torch/version.h>
+
+#include <csignal>
+#include <fstream>
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/files/tokenizer.h"
+#include "lockstep/memory/counting_allocator.h"
+#include "lockstep/torch_inside/gemm_counter.h"
+#include "lockstep/train/evaluation.h"
+#include "lockstep/train/generation.h"
+#include "lockstep/train/kernel_probe.h"
+#include "lockstep/train/model_file.h"
+#include "lockstep/train/trainer.h"
+#include "lockstep/worker/environment.h"
+#include "lockstep/worker/rank_signals.h"
+
+namespace lockstep::worker {
+namespace {
+
+constexpr int kStoppedOnRequest = 75;
+
+/// A line on stdout. Throws EnvironmentError if it cannot be written: a result may not be lost in
+/// silence.
+void print(const std::string& line) {
+  std::cout << line << std::endl;
+  if (!std::cout) throw EnvironmentError("the result cannot be written to stdout.");
+}
+
+plan::TrainConfig read_config(const std::string& run_folder) {
+  const std::string path = run_folder + "/config.json";
+  std::ifstream in(path);
+  if (!in) throw EnvironmentError(base::str(path, ": cannot be read."));
+  try {
+    return plan::from_json(nlohmann::json::parse(in));
+  } catch (const nlohmann::json::exception& error) {
+    throw EnvironmentError(base::str(path, ": ", error.what()));
+  }
+}
+
+int train(const Environment& environment, const std::string& run_folder) {
+  const Requests& requests = catch_requests();
+  const plan::TrainConfig config = read_config(run_folder);
+  return run_ranks(environment, [&](net::Endpoint& endpoint) {
+    Trainer trainer({.config = config,
+                     .run_folder = run_folder,
+                     .console_fd = environment.console_fd,
+                     .stop_requested = &requests.stop,
+                     .save_requests = &requests.saves},
+                    endpoint);
+    return trainer.run().stopped ? kStoppedOnRequest : 0;
+  });
+}
+
+int evaluate_file(const Environment& environment, const std::string& file, std::string data,
+                  bool as_json) {
+  return run_ranks(environment, [&](net::Endpoint& endpoint) {
+    const LoadedModel loaded = load_model(file);
+    const plan::TrainConfig& config = loaded.info.config;
+    const auto tokens = input::TokenFile::open(data.empty() ? config.data.valid : data);
+    input::require_window(*tokens, config.model.context);
+    tokens->check_ids(loaded.info.vocab);
+    RankContext context;
+    context.world = std::make_shared<ProcessGroup>(endpoint.world());
+    const int64_t windows = config.data.eval_batches * config.data.global_batch;
+    const EvaluationResult evaluated = evaluate(*loaded.model, *tokens,
+                                                {.windows = windows,
+                                                 .micro_batch = config.data.micro_batch,
+                                                 .context = config.model.context},
+                                                context);
+    if (endpoint.rank() != 0) return 0;
+    const double loss = evaluated.loss;
+    if (as_json) {
+      const nlohmann::json result = {{"val_loss", loss},
+                                     {"bits_per_token", loss / std::log(2.0)},
+                                     {"perplexity", std::exp(loss)},
+                                     {"tokens", evaluated.tokens},
+                                     {"data", tokens->path()},
+                                     {"step", loaded.info.step},
+                                     {"param_digest", loaded.info.param_digest}};
+      print(result.dump());
+    } else {
+      print(base::str("validation loss ", loss, " nats a token (", loss / std::log(2.0),
+                      " bits, perplexity ", std::exp(loss), ") over ", evaluated.tokens,
+                      " tokens of ", tokens->path()));
+    }
+    return 0;
+  });
+}
+
+int generate_text(const Environment& environment, const std::string& file,
+                  const std::string& prompt, GenerationOptions options) {
+  return run_ranks(environment, [&](net::Endpoint&) {
+    const LoadedModel loaded = load_model(file);
+    options.context = loaded.info.config.model.context;
+    const auto tokenizer = files::open_tokenizer(loaded.info.config.data.tokenizer);
+    const std::vector<int64_t> made =
+        generate(*loaded.model, tokenizer->encode(prompt.empty() ? "\n" : prompt), options);
+    print(prompt + tokenizer->decode_what_is_known(made));
+    return 0;
+  });
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("One rank of a Lockstep job; started by `lockstep`.", "lockstep-worker");
+  app.require_subcommand(1);
+  const Environment environment = read_environment();
+  int code = 0;
+
+  std::string run_folder;
+  CLI::App* train_command = app.add_subcommand("train", "Train as the run folder's config says");
+  train_command->add_option("RUN_FOLDER", run_folder)->required();
+  train_command->callback([&] { code = train(environment, run_folder); });
+
+  std::string file;
+  std::string data;
+  bool as_json = false;
+  CLI::App* eval_command = app.add_subcommand("eval", "Validation loss of a saved model");
+  eval_command->add_option("FILE", file)->required();
+  eval_command->add_option("--data", data);
+  eval_command->add_flag("--json", as_json);
+  eval_command->callback([&] { code = evaluate_file(environment, file, data, as_json); });
+
+  std::string prompt;
+  GenerationOptions generation;
+  CLI::App* generate_command = app.add_subcommand("generate", "Text from a saved model");
+  generate_command->add_option("FILE", file)->required();
+  generate_command->add_option("--prompt", prompt);
+  generate_command->add_option("--tokens", generation.tokens);
+  generate_command->add_option("--temperature", generation.temperature);
+  generate_command->add_option("--top-k", generation.top_k);
+  generate_command->add_option("--seed", generation.seed);
+  generate_command->callback([&] { code = generate_text(environment, file, prompt, generation); });
+
+  app.add_subcommand("version", "LibTorch and kernels in use")->callback([] {
+    std::cout << "LibTorch " << TORCH_VERSION << ", kernels " << kernel_set() << " for "
+              << instruction_set() << std::endl;
+  });
+
+  CLI11_PARSE(app, argc, argv);
+  return code;
+}
+
+}  // namespace
+}  // namespace lockstep::worker
+
+namespace lockstep {
+
+int worker_main(int argc, char** argv) {
+  // A broken pipe or a full file is an error that a write reports, not a reason to vanish.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  worker::dump_on_request();
+  memory::install_counting_allocator();
+  torch_inside::install_gemm_counter();
+  // One compute thread a rank: another count has other bits in some of LibTorch's kernels.
+  at::set_num_threads(1);
+  try {
+    return worker::run(argc, argv);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lockstep-worker: %s\n", error.what());
+    return 1;
+  }
+}
+
+}  // namespace lockstep
