@@ -1,4 +1,5 @@
 # How every file of the project is compiled. The reasons stand beside the flags.
+# Set in this directory and below it: a project that adds Lockstep keeps its own settings.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -6,7 +7,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set_property(GLOBAL PROPERTY USE_FOLDERS ON)
 
-if(NOT CMAKE_BUILD_TYPE)
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2")
@@ -31,9 +32,11 @@ add_library(lockstep_pcre2 INTERFACE)
 target_link_libraries(lockstep_pcre2 INTERFACE ${PCRE2_LIBRARY})
 
 add_library(lockstep_flags INTERFACE)
-target_include_directories(lockstep_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_include_directories(lockstep_flags INTERFACE ${PROJECT_SOURCE_DIR})
+if(PROJECT_IS_TOP_LEVEL)
+  target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Werror)
+endif()
 target_compile_options(lockstep_flags INTERFACE
-  -Wall -Wextra -Werror
   # GCC 12 warns of overlapping copies inside std::string where there are none (its bug 105329).
   -Wno-restrict
   # A fused multiply-add in one clone or on one machine only would end equal bits.
@@ -47,6 +50,14 @@ if(LOCKSTEP_SANITIZE)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
   target_compile_definitions(lockstep_flags INTERFACE LOCKSTEP_SANITIZED)
 endif()
+
+# What a program that links the library is compiled with.
+add_library(lockstep_usage INTERFACE)
+target_include_directories(lockstep_usage INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
+target_compile_features(lockstep_usage INTERFACE cxx_std_20)
+target_compile_definitions(lockstep_usage INTERFACE NDEBUG)
+target_link_libraries(lockstep_usage INTERFACE Threads::Threads)
 
 add_library(lockstep_torch INTERFACE)
 target_include_directories(lockstep_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
