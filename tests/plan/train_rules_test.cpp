@@ -12,8 +12,8 @@ namespace {
 
 std::string refusal_of(const std::function<void(TrainConfig&)>& change) {
   TrainConfig config = preset("nano");
-  change(config);
   try {
+    change(config);
     check(config, 2);
   } catch (const UsageError& error) {
     return error.what();
@@ -31,7 +31,7 @@ TEST(ConfigRules, OPT_3_AnEpsThatVanishesAsAFloat) {
   for (const auto& [key, bad] : {std::pair{"optim.beta2", "1"},
                                  {"optim.beta1", "-0.1"},
                                  {"optim.eps", "0"},
-                                 {"optim.eps", "-1e-8"},
+                                 {"optim.eps", "-1e-08"},
                                  {"optim.lr", "nan"},
                                  {"optim.weight_decay", "-1"}}) {
     const std::string message =
