@@ -19,7 +19,6 @@ namespace {
 
 using handover::Clock;
 using handover::Closed;
-using handover::Descriptor;
 using handover::Hello;
 using handover::Peer;
 using handover::Reply;

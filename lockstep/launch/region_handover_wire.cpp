@@ -144,15 +144,6 @@ ssize_t receive_packet(const Descriptor& connection, Packet& packet, int& fd) {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
 std::optional<Descriptor> listen_as(const std::string& key) {
   Descriptor listener = new_socket();
   const Name name = name_of(key);

@@ -1,8 +1,8 @@
 /// The packets of a handover, and the socket that carries them. One packet each way:
 ///
 ///   hello   magic, version, place, allowed cores, key      from a rank that comes
-///   reply   magic, version, kind, exit code, text           to it, with the descriptor if it is
-///   one
+///   reply   magic, version, kind, exit code, text           to it, with the region's descriptor
+///                                                          if it is one
 ///
 /// Source  unix(7), cmsg(3)
 #pragma once
@@ -15,22 +15,11 @@
 #include <optional>
 #include <string>
 
+#include "lockstep/launch/descriptor.h"
+
 namespace lockstep::launch::handover {
 
 using Clock = std::chrono::steady_clock;
-
-/// A descriptor that is closed with its owner.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  ~Descriptor();
-  Descriptor(Descriptor&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 struct Peer {
   pid_t pid = 0;

@@ -194,7 +194,7 @@ TEST(RegionHandover, TellsTheOthersThatLocalRankZeroCannotBegin) {
 TEST(RegionHandover, ARankThatDiesWhileItWaitsEndsTheWait) {
   const std::string key = new_key();
   const Child dying([&] {
-    std::optional<handover::Descriptor> connection;
+    std::optional<Descriptor> connection;
     while (!(connection = handover::connect_to(key))) std::this_thread::yield();
     handover::send(
         *connection,
@@ -211,7 +211,7 @@ TEST(RegionHandover, TheDeathOfLocalRankZeroEndsTheWait) {
   const std::string key = new_key();
   const Child zero([&] {
     const auto listener = handover::listen_as(key);
-    const handover::Descriptor connection(accept(listener->get(), nullptr, nullptr));
+    const Descriptor connection(accept(listener->get(), nullptr, nullptr));
     handover::receive_hello(connection);
     raise(SIGKILL);
   });
