@@ -15,7 +15,7 @@ int eval_command(const std::vector<std::string>& args) {
   CLI::App app("The validation loss of a run's last weights, or of a file's.", "lockstep eval");
   app.add_option("RUN|FILE", run_or_file, "a run folder or a safetensors file")->required();
   app.add_option("--data", data, "token file (default: the validation data it was trained with)");
-  add_ranks(app, ranks, "ranks (default 1)");
+  add_ranks(app, ranks, "ranks (default 1); those beyond the micro-batches have nothing to do");
   app.add_flag("--json", json, "one object on stdout");
   if (!parse_arguments(app, args)) return 0;
 
