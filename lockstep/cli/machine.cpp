@@ -12,6 +12,7 @@
 #include "lockstep/cli/capture.h"
 #include "lockstep/cli/job.h"
 #include "lockstep/input/token_file.h"
+#include "lockstep/launch/blas_core.h"
 #include "lockstep/launch/cores.h"
 #include "lockstep/launch/rank_environment.h"
 #include "lockstep/net/world.h"
@@ -43,6 +44,15 @@ Finding instructions() {
 #endif
   if (best != "default") return {"instructions", Verdict::ok, found, ""};
   return {"instructions", Verdict::note, "neither AVX2 nor AVX-512: LibTorch's slow kernels", ""};
+}
+
+Finding matrix_products() {
+  const std::string& core = launch::better_blas_core();
+  if (core.empty()) return {"products", Verdict::ok, "OpenBLAS picks its own kernels", ""};
+  return {
+      "products", Verdict::note,
+      "OpenBLAS does not know this processor; ranks are told to use its " + core + " kernels",
+      "for programs of your own that no launcher of ours starts: export OPENBLAS_CORETYPE=" + core};
 }
 
 Finding memory() {
@@ -141,8 +151,8 @@ std::string chosen_word(const std::string& setting) {
 }
 
 std::vector<Finding> inspect_machine() {
-  return {cores(),      instructions(), memory(), shared_memory(),
-          huge_pages(), open_files(),   worker(), data()};
+  return {cores(),      instructions(), matrix_products(), memory(), shared_memory(),
+          huge_pages(), open_files(),   worker(),          data()};
 }
 
 void require_memory(const plan::TrainConfig& config, int ranks) {

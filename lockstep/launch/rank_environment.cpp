@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "lockstep/base/units.h"
+#include "lockstep/launch/blas_core.h"
 
 namespace lockstep::launch {
 namespace {
@@ -80,6 +81,7 @@ std::vector<std::string> rank_environment(const RankPlace& place) {
   variables.try_emplace("OMP_NUM_THREADS", "1");
   variables.try_emplace("OPENBLAS_NUM_THREADS", "1");
   variables.try_emplace("ATEN_CPU_CAPABILITY", best_cpu_capability());
+  if (!better_blas_core().empty()) variables.try_emplace("OPENBLAS_CORETYPE", better_blas_core());
 
   for (const char* name : kOfOneRank) variables.erase(name);
   variables["LOCKSTEP_ENGINE"] = place.engine;

@@ -9,6 +9,8 @@
 ///   LOCKSTEP_NODE_RANK and GROUP_RANK ROLE_RANK, ROLE_WORLD_SIZE     (those of RANK, WORLD_SIZE)
 ///   LOCKSTEP_RESTART_COUNT and TORCHELASTIC_RESTART_COUNT            TORCHELASTIC_MAX_RESTARTS
 ///   LOCKSTEP_JOB_ID and TORCHELASTIC_RUN_ID                          MASTER_ADDR, MASTER_PORT
+/// and unless the caller's environment says otherwise OMP_NUM_THREADS=1, OPENBLAS_NUM_THREADS=1,
+/// ATEN_CPU_CAPABILITY, and OPENBLAS_CORETYPE where launch/blas_core.h has a better one.
 #pragma once
 
 #include <string>

@@ -302,8 +302,9 @@ TEST_F(CommandTest, TheDoctorLooksAtEachThing) {
       EXPECT_EQ(check["verdict"], "ok");
     }
   }
-  EXPECT_EQ(names, (std::set<std::string>{"cores", "instructions", "memory", "shared memory",
-                                          "huge pages", "open files", "worker", "data"}));
+  EXPECT_EQ(names,
+            (std::set<std::string>{"cores", "instructions", "products", "memory", "shared memory",
+                                   "huge pages", "open files", "worker", "data"}));
   fs::remove_all(here_.file("data"));
   expect_contains(lockstep({"doctor"}).out, "to do: lockstep data prepare austen\n");
 }
