@@ -12,6 +12,22 @@
 
 namespace lockstep::net {
 
+namespace {
+
+/// Possibly: a group that goes with work under way ends its peers before its own rank's error, the
+/// cause, has left the body.
+bool is_echo(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const CommError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
 void run_on_threads(int ranks, const std::function<void(const std::shared_ptr<Group>&)>& body,
                     const EndpointOptions& options) {
   const auto region = Region::in_process(ranks);
@@ -24,7 +40,9 @@ void run_on_threads(int ranks, const std::function<void(const std::shared_ptr<Gr
       {
         // Noted before the others are told, so that no echo can come first.
         const std::lock_guard lock(mutex);
-        if (!first_failure) first_failure = std::current_exception();
+        if (!first_failure || (is_echo(first_failure) && !is_echo(std::current_exception()))) {
+          first_failure = std::current_exception();
+        }
       }
       if (endpoint) {
         endpoint->fail(message, exit_code);
