@@ -16,8 +16,9 @@
 #include "lockstep/plan/mesh.h"
 #include "lockstep/plan/sum_tree.h"
 
-// Models and loops of Lockstep's own.
+// Models and loops of Lockstep's own, and tasks of yours inside them.
 #include "lockstep/models/language_model.h"
+#include "lockstep/train/task.h"
 #include "lockstep/train/trainer.h"
 #include "lockstep/worker/worker_main.h"
 

@@ -6,7 +6,8 @@
 
 namespace lockstep::cli {
 
-std::string worker_program() {
+std::string worker_program(const std::string& own) {
+  if (!own.empty()) return launch::find_program(own);
   return launch::find_program(launch::executable_folder() + "/lockstep-worker");
 }
 

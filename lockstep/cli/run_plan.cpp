@@ -91,12 +91,14 @@ std::string run_plan_text(const plan::TrainConfig& config, int ranks, const RunD
     text += base::str(name, leaves.size() == 1 ? "leaf " : "leaves ", base::joined(leaves),
                       ": sequences ", samples.lo, " to ", samples.hi - 1, " of each step\n");
   }
-  return text + base::str("run       ", count_text(config.run.steps, "step"), ", ",
-                          count_text(tokens_of(config), "token"), ", ", epochs_text(config, data),
-                          " epochs\n", "training  ", config.data.train, ", ",
-                          count_text(data.train->tokens(), "token"), "\n", "checking  ",
-                          data.valid->path(), ", ", count_text(data.valid->size(), "token"), "\n",
-                          "engine    ", config.comm.engine, "\n");
+  text += base::str("run       ", count_text(config.run.steps, "step"));
+  if (data.train) {
+    text += base::str(", ", count_text(tokens_of(config), "token"), ", ", epochs_text(config, data),
+                      " epochs\n", "training  ", config.data.train, ", ",
+                      count_text(data.train->tokens(), "token"), "\n", "checking  ",
+                      data.valid->path(), ", ", count_text(data.valid->size(), "token"));
+  }
+  return text + base::str("\n", "engine    ", config.comm.engine, "\n");
 }
 
 nlohmann::json run_plan_json(const plan::TrainConfig& config, int ranks, const RunData& data) {
@@ -108,16 +110,19 @@ nlohmann::json run_plan_json(const plan::TrainConfig& config, int ranks, const R
                         {"leaves", step.schedule.leaves_of(rank)},
                         {"samples", {samples.lo, samples.hi}}});
   }
-  return {{"global_batch", step.batch.global_batch},
-          {"micro_batch", step.batch.micro_batch},
-          {"grains", step.batch.grains},
-          {"micro_batches_per_grain", step.batch.micro_batches_per_grain},
-          {"steps", config.run.steps},
-          {"tokens", tokens_of(config)},
-          {"train_tokens", data.train->tokens()},
-          {"valid_tokens", data.valid->size()},
-          {"ranks", per_rank},
-          {"config", plan::to_json(config)}};
+  nlohmann::json plan = {{"global_batch", step.batch.global_batch},
+                         {"micro_batch", step.batch.micro_batch},
+                         {"grains", step.batch.grains},
+                         {"micro_batches_per_grain", step.batch.micro_batches_per_grain},
+                         {"steps", config.run.steps},
+                         {"ranks", per_rank},
+                         {"config", plan::to_json(config)}};
+  if (data.train) {
+    plan["tokens"] = tokens_of(config);
+    plan["train_tokens"] = data.train->tokens();
+    plan["valid_tokens"] = data.valid->size();
+  }
+  return plan;
 }
 
 }  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 
 namespace lockstep::cli {
 
-/// The data of a run, open and looked at.
+/// The data of a run, open and looked at; null where a program of the user's own reads them.
 struct RunData {
   std::shared_ptr<const input::TrainingData> train;
   std::shared_ptr<const input::TokenFile> valid;

@@ -53,7 +53,7 @@ bool parse(const std::vector<std::string>& args, TrainArguments& parsed) {
 }
 
 int dry_run(const TrainArguments& args, const plan::TrainConfig& config, const RunData& data) {
-  const std::string worker = worker_program();
+  const std::string worker = worker_program(config.run.worker);
   if (args.json) {
     std::printf("%s\n", run_plan_json(config, args.ranks, data).dump().c_str());
   } else {
@@ -77,10 +77,10 @@ void require_joinable(const TrainArguments& args, const plan::TrainConfig& confi
   }
 }
 
-int run_ranks(const std::string& folder, int ranks, const std::string& engine, double timeout_s,
-              const launch::Share& share) {
+int run_ranks(const std::string& worker, const std::string& folder, int ranks,
+              const std::string& engine, double timeout_s, const launch::Share& share) {
   launch::JobOptions job;
-  job.command = {worker_program(), "train", folder};
+  job.command = {worker, "train", folder};
   job.ranks = ranks;
   job.engine = engine;
   job.timeout_s = timeout_s;
@@ -105,18 +105,20 @@ int lead(TrainArguments args, const std::optional<launch::Place>& place) {
     args.ranks = place->world_size;
   }
   plan::check(config, args.ranks);
-  require_memory(config, args.ranks);
-  const RunData data = open_data(config);
+  // What a model of one's own needs, and reads, its program knows.
+  const bool ours = config.run.worker.empty();
+  if (ours) require_memory(config, args.ranks);
+  const RunData data = ours ? open_data(config) : RunData{};
   if (args.dry_run) return dry_run(args, config, data);
 
-  worker_program();  // missing: said before a run folder is made
+  const std::string worker = worker_program(config.run.worker);  // missing: said before all else
   const std::string folder = create_run_folder(resolved);
   std::fprintf(stderr, "run %s, %d %s\n", folder.c_str(), args.ranks,
                args.ranks == 1 ? "rank" : "ranks");
   const launch::Share share =
       place ? start_joined(*place, {folder, config.comm.timeout_s}) : launch::Share{};
-  const int code =
-      run_ranks(folder, place ? 1 : args.ranks, config.comm.engine, config.comm.timeout_s, share);
+  const int code = run_ranks(worker, folder, place ? 1 : args.ranks, config.comm.engine,
+                             config.comm.timeout_s, share);
   remove_unfinished_files(folder);
   if (code == 0 && args.json) {
     // Read back rather than passed on: what a program gets is what the run folder keeps.
@@ -131,7 +133,9 @@ int follow(const TrainArguments& args, const launch::Place& place) {
   if (args.print_config || args.dry_run) return 0;  // rank 0 says it
   JoinedRun run;
   const launch::Share share = follow_joined(place, run);
-  return run_ranks(run.folder, 1, "shm", run.timeout_s, share);
+  const auto config =
+      plan::from_json(nlohmann::json::parse(read_file(run.folder + "/config.json")));
+  return run_ranks(worker_program(config.run.worker), run.folder, 1, "shm", run.timeout_s, share);
 }
 
 }  // namespace

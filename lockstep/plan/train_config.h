@@ -3,6 +3,7 @@
 /// file parser, `--set`, `--print-config` and the JSON form are all made from it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,15 +12,21 @@
 
 namespace lockstep::plan {
 
+/// Kinds of model that Lockstep brings.
+inline constexpr std::array<const char*, 2> kFamilies = {"gpt2", "mlp"};
+bool is_family(const std::string& name);
+
 struct TrainConfig {
   struct {
     std::string name = "run";
     int64_t seed = 1337;
     int64_t steps = 600;
     std::string dir = "runs";
+    std::string worker = "";  // empty: lockstep-worker
   } run;
   struct {
-    std::string family = "gpt2";  // gpt2 | mlp
+    std::string family = "gpt2";  // gpt2 | mlp, or one that run.worker knows
+    std::string options = "";     // what a family of one's own makes of it
     int64_t layers = 4;
     int64_t heads = 4;
     int64_t width = 128;

@@ -133,8 +133,20 @@ int64_t parameter_count(const TrainConfig& config) {
 
 int64_t state_bytes_per_rank(const TrainConfig& config) { return 16 * parameter_count(config); }
 
+bool is_family(const std::string& name) {
+  return std::find(kFamilies.begin(), kFamilies.end(), name) != kFamilies.end();
+}
+
 void check(const TrainConfig& config, int ranks) {
   if (ranks < 1) throw UsageError(base::str("-n ", ranks, ": a job has at least 1 rank"));
+  if (!is_family(config.model.family) && config.run.worker.empty()) {
+    const std::vector<std::string> names(kFamilies.begin(), kFamilies.end());
+    const std::string near = base::nearest(config.model.family, names);
+    throw UsageError(base::str("model.family = \"", config.model.family, "\": the families are ",
+                               base::joined(names), ".",
+                               near.empty() ? "" : "\n  Did you mean \"" + near + "\"?",
+                               "\n  A program with one of your own is named by run.worker."));
+  }
   if (config.model.family == "gpt2" && config.model.width % config.model.heads != 0) {
     const int64_t heads = nearest_number(config.model.heads, divisors(config.model.width));
     const int64_t share = std::max<int64_t>(1, config.model.width / config.model.heads);

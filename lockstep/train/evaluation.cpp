@@ -4,43 +4,22 @@
 #include <limits>
 #include <vector>
 
-#include "lockstep/input/sampler.h"
 #include "lockstep/plan/batch_plan.h"
 #include "lockstep/plan/norm_chunks.h"
 #include "lockstep/train/batch_tensors.h"
 
 namespace lockstep {
-namespace {
 
-double leaf_loss(models::LanguageModel& model, const input::TokenFile& data,
-                 const EvaluationOptions& options, const RankContext& context, int leaf) {
-  // The last leaf may be short; it is so on every layout.
-  const int64_t first = leaf * options.micro_batch;
-  const int64_t rows = std::min(options.micro_batch, options.windows - first);
-  std::vector<int64_t> tokens(static_cast<size_t>(rows * (options.context + 1)));
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t window = first + row;
-    data.read(input::evaluation_token(data.size(), options.context, options.windows, window),
-              options.context + 1, tokens.data() + row * (options.context + 1));
-  }
-  const auto [ids, targets] = inputs_and_targets(tokens, options.context);
-  return sum_in_order(model.token_losses(ids, targets, context));
-}
-
-}  // namespace
-
-EvaluationResult evaluate(models::LanguageModel& model, const input::TokenFile& data,
-                          const EvaluationOptions& wanted, const RankContext& context) {
+EvaluationResult evaluate(Task& task, const EvaluationOptions& wanted, const RankContext& context) {
   EvaluationOptions options = wanted;
-  options.windows = std::min(
-      options.windows, input::Sampler{.tokens = data.size(), .context = options.context}.windows());
+  options.samples = std::min(options.samples, task.validation_samples());
   const at::NoGradGuard no_grad;
   RankContext evaluating = context;
   evaluating.training = false;
 
   ProcessGroup& world = *context.world;
   const int leaves =
-      static_cast<int>((options.windows + options.micro_batch - 1) / options.micro_batch);
+      static_cast<int>((options.samples + options.micro_batch - 1) / options.micro_batch);
   // More ranks than leaves: the last ranks have none, and take part in the sum only.
   const int working = std::min(world.size(), leaves);
   plan::LeafRange mine{leaves, leaves};
@@ -57,7 +36,11 @@ EvaluationResult evaluate(models::LanguageModel& model, const input::TokenFile& 
     }
     const int leaf = mine.lo + round;
     if (leaf >= mine.hi) continue;
-    losses[static_cast<size_t>(leaf)] = leaf_loss(model, data, options, evaluating, leaf);
+    // The last leaf may be short; it is so on every layout.
+    const int64_t first = leaf * options.micro_batch;
+    const int64_t count = std::min(options.micro_batch, options.samples - first);
+    losses[static_cast<size_t>(leaf)] =
+        sum_in_order(task.validation_losses(first, count, options.samples, evaluating));
   }
   std::vector<LeafTerm> terms;
   for (const plan::LeafRange& range : plan::maximal_subtrees(leaves, mine)) {
@@ -66,8 +49,8 @@ EvaluationResult evaluate(models::LanguageModel& model, const input::TokenFile& 
   }
   at::Tensor total = at::zeros({1}, at::kDouble);
   world.all_reduce(std::move(terms), leaves, total).wait();
-  const int64_t tokens = options.windows * options.context;
-  return {.loss = total.item<double>() / static_cast<double>(tokens), .tokens = tokens};
+  const int64_t count = options.samples * task.terms_per_sample();
+  return {.loss = total.item<double>() / static_cast<double>(count), .terms = count};
 }
 
 }  // namespace lockstep

@@ -13,12 +13,12 @@
 #include "lockstep/base/units.h"
 #include "lockstep/optim/clip.h"
 #include "lockstep/torch_inside/gemm_counter.h"
-#include "lockstep/train/batch_tensors.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/kernel_probe.h"
 #include "lockstep/train/model_file.h"
 #include "lockstep/train/not_finite.h"
 #include "lockstep/train/profile_report.h"
+#include "lockstep/train/replicas.h"
 
 namespace lockstep {
 namespace {
@@ -82,16 +82,6 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   require_alike(*context_.world);
   const int rank = context_.dp->rank();
 
-  const int64_t context = config_.model.context;
-  train_data_ = input::TrainingData::open(
-      config_.data.train,
-      {.context = context, .seed = context_.seed, .shuffle = config_.data.shuffle});
-  valid_data_ = input::TokenFile::open(config_.data.valid);
-  input::require_window(*valid_data_, context);
-  vocab_ = plan::resolved_vocab(config_);
-  train_data_->check_ids(vocab_);
-  valid_data_->check_ids(vocab_);
-
   inputs_.batch = plan::plan_batch(config_.data.global_batch, config_.data.micro_batch,
                                    static_cast<int>(config_.numerics.grains));
   inputs_.leaves = plan::plan_leaves(inputs_.batch.grains, context_.dp->size(),
@@ -101,9 +91,10 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
       .batch = inputs_.batch, .kernel_set = kernel_set(), .instruction_set = instruction_set()};
 
   std::optional<memory::KindScope> kind(memory::Kind::parameters);
-  model_ = models::make_model(config_, vocab_);
+  task_ = make_task(config_, options_.tasks);
   params_ = std::make_unique<state::ParamStore>(
-      *model_, model_->ties(), [this](const std::string& path) { return model_->init_of(path); },
+      task_->module(), task_->ties(),
+      [this](const std::string& path) { return task_->init_of(path); },
       state::ParamStoreOptions{
           .seed = context_.seed,
           .first_bucket_bytes =
@@ -127,9 +118,8 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   moment_bytes_.emplace(account_, memory::Kind::optimizer, optimizer_->state_bytes());
   schedule_ = schedule_of(config_);
   optim::check(schedule_);
-  batches_ = std::make_unique<input::BatchStream>(
-      train_data_, inputs_.batch,
-      inputs_.leaves.rounds_of(rank, inputs_.batch.micro_batches_per_grain), 0, config_.run.steps);
+  task_->start(inputs_.batch, inputs_.leaves.rounds_of(rank, inputs_.batch.micro_batches_per_grain),
+               0, config_.run.steps);
 
   at::Tensor peak = at::full({1}, measure_gemm_peak(), at::kDouble);
   context_.world->all_reduce(peak).wait();
@@ -152,7 +142,8 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
     log_->say(base::str("matrix products run at ",
                         base::fixed_text(gemm_peak_ / world->size() / 1e9, 1),
                         " GFLOP/s a rank here: 100 % MFU"));
-    if (config_.log.profile) profile_ = std::make_unique<torch_inside::LayerProfile>(*model_);
+    if (config_.log.profile)
+      profile_ = std::make_unique<torch_inside::LayerProfile>(task_->module());
   }
 }
 
@@ -180,6 +171,10 @@ TrainResult Trainer::train_to_the_end() {
   while (done < config_.run.steps && !result.stopped) {
     train_step(done);
     ++done;
+    // Early, and once more at the end: a buffer that follows this rank's samples differs at once.
+    if (done == 1 || done == config_.run.steps) {
+      require_equal_bits(*context_.world, buffers_of(task_->module()));
+    }
     const bool last = done == config_.run.steps;
     if (!last) save_if_asked(done);
     result.stopped = stop_agreed() && !last;
@@ -227,7 +222,7 @@ void Trainer::save(int64_t steps_done, const std::string& file) {
   if (context_.world->rank() != 0) return;
   save_model(options_.run_folder + "/" + file, *params_,
              {.config = config_,
-              .vocab = vocab_,
+              .vocab = task_->vocab(),
               .identity = identity_.text(),
               .param_digest = digest_,
               .step = steps_done});
@@ -241,36 +236,33 @@ void Trainer::train_step(int64_t step) {
   clock.start();
   const bool profiled = profile_ && step >= warmup_of_throughput(config_.run.steps);
   if (profiled) profile_->begin_step();
-  std::vector<input::MicroBatch> batches;
   {
     const PhaseSpan span(clock, torch_inside::Phase::data);
-    batches = batches_->next();
+    task_->next_step();
   }
   const double lr = optim::learning_rate(schedule_, step);
-  const int64_t tokens = config_.data.global_batch * config_.model.context;
 
   StepCompute compute;
   compute.entering = [&](const plan::Step& op) {
     endpoint_.set_status(step + 1, plan::text(op).c_str());
   };
   compute.forward = [&](int leaf, int micro) {
-    const auto batch =
-        std::find_if(batches.begin(), batches.end(), [&](const input::MicroBatch& candidate) {
-          return candidate.round == plan::Round{leaf, micro};
-        });
+    const plan::SampleRange samples = inputs_.batch.samples(leaf, micro);
     context_.leaf = leaf;
     context_.micro = micro;
-    context_.first_sample = batch->samples.lo;
-    samples_ += batch->samples.size();
-    const auto [ids, targets] = inputs_and_targets(batch->tokens, batch->context);
-    return model_->token_losses(ids, targets, context_);
+    context_.first_sample = samples.lo;
+    samples_ += samples.size();
+    return task_->losses({.first = step * config_.data.global_batch + samples.lo,
+                          .count = samples.size(),
+                          .round = {leaf, micro}},
+                         context_);
   };
   compute.update = [&](double grad_norm) {
     if (!std::isfinite(grad_norm)) return;  // require_finite says more
     optimizer_->step(lr, optim::clip_scale(grad_norm, config_.optim.grad_clip));
   };
-  // The one place that divides: the loss is a sum over tokens, and each weighs alike.
-  last_ = runner_->run(compute, 1.0 / static_cast<double>(tokens));
+  // The one place that divides: the loss is a sum over terms, and each weighs alike.
+  last_ = runner_->run(compute, 1.0 / static_cast<double>(step_terms()));
   if (profiled) profile_->end_step();
   step_seconds_.push_back(seconds_since(start));
   require_finite(step, last_);
@@ -278,18 +270,18 @@ void Trainer::train_step(int64_t step) {
 }
 
 StepReport Trainer::report_of(int64_t step, double seconds, double lr) {
-  const int64_t tokens = config_.data.global_batch * config_.model.context;
+  const int64_t tokens = step_terms();
   const GroupTotals now = context_.dp->totals();
   const double rate = static_cast<double>(tokens) / seconds;
   return {.step = step + 1,
-          .epoch = static_cast<int64_t>(train_data_->epochs(step * config_.data.global_batch)) + 1,
+          .epoch = static_cast<int64_t>(task_->epochs(step * config_.data.global_batch)) + 1,
           .loss = last_.loss_sum / static_cast<double>(tokens),
           .grad_norm = last_.grad_norm,
           .lr = lr,
           .seconds = seconds,
           .tokens = tokens,
           .tokens_per_second = rate,
-          .mfu = model_->flops_per_token() * rate / gemm_peak_,
+          .mfu = task_->flops_per_term() * rate / gemm_peak_,
           .memory = account_.current(),
           .comm_bytes = now.bytes - comm_before_.bytes,
           .comm_seconds = now.seconds - comm_before_.seconds,
@@ -297,13 +289,17 @@ StepReport Trainer::report_of(int64_t step, double seconds, double lr) {
           .phases = runner_->clock().read()};
 }
 
+int64_t Trainer::step_terms() const {
+  return config_.data.global_batch * task_->terms_per_sample();
+}
+
 bool Trainer::evaluate_at(int64_t done) {
+  if (task_->validation_samples() == 0) return true;
   endpoint_.set_status(done, "evaluation");
   const EvaluationResult evaluated =
-      evaluate(*model_, *valid_data_,
-               {.windows = config_.data.eval_batches * config_.data.global_batch,
+      evaluate(*task_,
+               {.samples = config_.data.eval_batches * config_.data.global_batch,
                 .micro_batch = config_.data.micro_batch,
-                .context = config_.model.context,
                 .stop = [this] { return stop_agreed(); }},
                context_);
   if (evaluated.stopped) return false;
@@ -330,14 +326,13 @@ void Trainer::require_finite(int64_t step, const StepResult& result) const {
   if (std::isfinite(result.loss_sum) && std::isfinite(result.grad_norm)) return;
   const std::string cause =
       describe_not_finite(*context_.dp, inputs_.batch, runner_->leaf_losses(), *params_, *grads_);
-  throw TrainingError(base::str(
-      "[rank ", context_.world->rank(), " of ", context_.world->size(), "] step ", step + 1,
-      ": loss ",
-      result.loss_sum / static_cast<double>(config_.data.global_batch * config_.model.context),
-      // The sign of a NaN says nothing.
-      ", gradient norm ", std::abs(result.grad_norm), ": ", cause,
-      ".\n  A lower --set optim.lr or a longer --set "
-      "optim.warmup_steps often helps."));
+  throw TrainingError(base::str("[rank ", context_.world->rank(), " of ", context_.world->size(),
+                                "] step ", step + 1, ": loss ",
+                                result.loss_sum / static_cast<double>(step_terms()),
+                                // The sign of a NaN says nothing.
+                                ", gradient norm ", std::abs(result.grad_norm), ": ", cause,
+                                ".\n  A lower --set optim.lr or a longer --set "
+                                "optim.warmup_steps often helps."));
 }
 
 bool Trainer::stop_agreed() {
@@ -373,7 +368,7 @@ std::string Trainer::summarize(int64_t steps_done) {
     exposed += entry["dp_exposed_seconds"].get<double>();
     ranks.push_back(std::move(entry));
   }
-  const int64_t step_tokens = config_.data.global_batch * config_.model.context;
+  const int64_t step_tokens = step_terms();
   const int64_t skipped = warmup_of_throughput(static_cast<int64_t>(step_seconds_.size()));
   double seconds = 0;
   for (size_t i = static_cast<size_t>(skipped); i < step_seconds_.size(); ++i) {
@@ -393,9 +388,9 @@ std::string Trainer::summarize(int64_t steps_done) {
       {"identity", identity_.text()},
       {"steps", steps_done},
       {"tokens", steps_done * step_tokens},
-      {"epochs", train_data_->epochs(steps_done * config_.data.global_batch)},
+      {"epochs", task_->epochs(steps_done * config_.data.global_batch)},
       {"tokens_per_second", rate},
-      {"mfu", model_->flops_per_token() * rate / gemm_peak_},
+      {"mfu", task_->flops_per_term() * rate / gemm_peak_},
       {"ranks", ranks},
       {"groups",
        {{"dp", {{"bytes", bytes}, {"planned_bytes", planned}, {"exposed_seconds", exposed}}}}}};

@@ -14,9 +14,7 @@
 #include <vector>
 
 #include "lockstep/comm/rank_context.h"
-#include "lockstep/input/batch_stream.h"
 #include "lockstep/memory/account.h"
-#include "lockstep/models/language_model.h"
 #include "lockstep/optim/adamw.h"
 #include "lockstep/optim/schedule.h"
 #include "lockstep/plan/numeric_identity.h"
@@ -27,6 +25,7 @@
 #include "lockstep/torch_inside/layer_profile.h"
 #include "lockstep/train/run_log.h"
 #include "lockstep/train/step_runner.h"
+#include "lockstep/train/task.h"
 
 namespace lockstep {
 
@@ -39,6 +38,8 @@ struct TrainerOptions {
   /// Requests to save and go on, so far: a new one leaves step_N.safetensors beside the run's other
   /// files when the step at hand is done.
   const std::atomic<int>* save_requests = nullptr;
+  /// Families of the program's own, beside Lockstep's.
+  TaskFactories tasks = {};
 };
 
 struct TrainResult {
@@ -64,6 +65,7 @@ class Trainer {
   void train_step(int64_t step);
   /// False: it was stopped on request.
   bool evaluate_at(int64_t done);
+  int64_t step_terms() const;  // numbers that the loss of a step is a sum of
   void require_finite(int64_t step, const StepResult& result) const;
   bool stop_agreed();
   void save(int64_t steps_done, const std::string& file);
@@ -79,9 +81,7 @@ class Trainer {
   net::Endpoint& endpoint_;
   memory::Account& account_;  // of this rank's bytes
   RankContext context_;
-  std::shared_ptr<const input::TrainingData> train_data_;
-  std::shared_ptr<const input::TokenFile> valid_data_;
-  std::shared_ptr<models::LanguageModel> model_;
+  std::shared_ptr<Task> task_;
   std::unique_ptr<state::ParamStore> params_;
   std::unique_ptr<state::GradStore> grads_;
   plan::NumericIdentity identity_;
@@ -91,8 +91,6 @@ class Trainer {
   std::optional<memory::Counted> heap_bytes_;  // what no allocator of LibTorch's has seen
   std::optional<memory::Counted> moment_bytes_;
   optim::Schedule schedule_;
-  std::unique_ptr<input::BatchStream> batches_;
-  int64_t vocab_ = 0;                                    // resolved
   std::string digest_;                                   // of the parameters after the last step
   std::unique_ptr<RunLog> log_;                          // rank 0
   std::unique_ptr<torch_inside::LayerProfile> profile_;  // rank 0, if asked for
@@ -103,7 +101,7 @@ class Trainer {
   StepResult last_;
   double val_loss_ = std::nan("");  // null in JSON until evaluated
   int saves_answered_ = 0;
-  GroupTotals comm_before_;         // of dp, before the step at hand
+  GroupTotals comm_before_;  // of dp, before the step at hand
   std::vector<double> step_seconds_;
 };
 

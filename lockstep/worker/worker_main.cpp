@@ -18,6 +18,7 @@
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/generation.h"
 #include "lockstep/train/kernel_probe.h"
+#include "lockstep/train/language_task.h"
 #include "lockstep/train/model_file.h"
 #include "lockstep/train/trainer.h"
 #include "lockstep/worker/environment.h"
@@ -46,7 +47,8 @@ plan::TrainConfig read_config(const std::string& run_folder) {
   }
 }
 
-int train(const Environment& environment, const std::string& run_folder) {
+int train(const Environment& environment, const std::string& run_folder,
+          const TaskFactories& tasks) {
   const Requests& requests = catch_requests();
   const plan::TrainConfig config = read_config(run_folder);
   return run_ranks(environment, [&](net::Endpoint& endpoint) {
@@ -54,7 +56,8 @@ int train(const Environment& environment, const std::string& run_folder) {
                      .run_folder = run_folder,
                      .console_fd = environment.console_fd,
                      .stop_requested = &requests.stop,
-                     .save_requests = &requests.saves},
+                     .save_requests = &requests.saves,
+                     .tasks = tasks},
                     endpoint);
     return trainer.run().stopped ? kStoppedOnRequest : 0;
   });
@@ -66,30 +69,28 @@ int evaluate_file(const Environment& environment, const std::string& file, std::
     const LoadedModel loaded = load_model(file);
     const plan::TrainConfig& config = loaded.info.config;
     const auto tokens = input::TokenFile::open(data.empty() ? config.data.valid : data);
-    input::require_window(*tokens, config.model.context);
-    tokens->check_ids(loaded.info.vocab);
+    LanguageTask task(loaded.model, nullptr, tokens, config.model.context, loaded.info.vocab);
     RankContext context;
     context.world = std::make_shared<ProcessGroup>(endpoint.world());
-    const int64_t windows = config.data.eval_batches * config.data.global_batch;
-    const EvaluationResult evaluated = evaluate(*loaded.model, *tokens,
-                                                {.windows = windows,
-                                                 .micro_batch = config.data.micro_batch,
-                                                 .context = config.model.context},
-                                                context);
+    const EvaluationResult evaluated =
+        evaluate(task,
+                 {.samples = config.data.eval_batches * config.data.global_batch,
+                  .micro_batch = config.data.micro_batch},
+                 context);
     if (endpoint.rank() != 0) return 0;
     const double loss = evaluated.loss;
     if (as_json) {
       const nlohmann::json result = {{"val_loss", loss},
                                      {"bits_per_token", loss / std::log(2.0)},
                                      {"perplexity", std::exp(loss)},
-                                     {"tokens", evaluated.tokens},
+                                     {"tokens", evaluated.terms},
                                      {"data", tokens->path()},
                                      {"step", loaded.info.step},
                                      {"param_digest", loaded.info.param_digest}};
       print(result.dump());
     } else {
       print(base::str("validation loss ", loss, " nats a token (", loss / std::log(2.0),
-                      " bits, perplexity ", std::exp(loss), ") over ", evaluated.tokens,
+                      " bits, perplexity ", std::exp(loss), ") over ", evaluated.terms,
                       " tokens of ", tokens->path()));
     }
     return 0;
@@ -109,7 +110,7 @@ int generate_text(const Environment& environment, const std::string& file,
   });
 }
 
-int run(int argc, char** argv) {
+int run(int argc, char** argv, const TaskFactories& tasks) {
   CLI::App app("One rank of a Lockstep job; started by `lockstep`.", "lockstep-worker");
   app.require_subcommand(1);
   const Environment environment = read_environment();
@@ -118,7 +119,7 @@ int run(int argc, char** argv) {
   std::string run_folder;
   CLI::App* train_command = app.add_subcommand("train", "Train as the run folder's config says");
   train_command->add_option("RUN_FOLDER", run_folder)->required();
-  train_command->callback([&] { code = train(environment, run_folder); });
+  train_command->callback([&] { code = train(environment, run_folder, tasks); });
 
   std::string file;
   std::string data;
@@ -154,7 +155,7 @@ int run(int argc, char** argv) {
 
 namespace lockstep {
 
-int worker_main(int argc, char** argv) {
+int worker_main(int argc, char** argv, const TaskFactories& tasks) {
   // A broken pipe or a full file is an error that a write reports, not a reason to vanish.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
@@ -164,7 +165,7 @@ int worker_main(int argc, char** argv) {
   // One compute thread a rank: another count has other bits in some of LibTorch's kernels.
   at::set_num_threads(1);
   try {
-    return worker::run(argc, argv);
+    return worker::run(argc, argv, tasks);
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return error.exit_code();

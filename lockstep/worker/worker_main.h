@@ -2,10 +2,15 @@
 /// job (engine shm), or all of them as threads (engine threads).
 #pragma once
 
+#include "lockstep/train/task.h"
+
 namespace lockstep {
 
 /// Runs the subcommand in `argv` and returns the exit code; throws nothing. The environment it
 /// reads is in launch/job.h.
-int worker_main(int argc, char** argv);
+///
+/// tasks   families of one's own: `lockstep train CONFIG --set run.worker=PROGRAM` trains them with
+///         the Trainer as it does Lockstep's models
+int worker_main(int argc, char** argv, const TaskFactories& tasks = {});
 
 }  // namespace lockstep

@@ -53,7 +53,7 @@ TEST(TrainConfig, TheTableReachesEveryMember) {
     const nlohmann::json before = to_json(config);
     bool set = false;
     for (const char* value :
-         {"3", "0.25", "false", "linear", "threads", "mlp", "text", "bytes", "adamw"}) {
+         {"3", "0.25", "false", "true", "linear", "threads", "mlp", "text", "bytes", "adamw"}) {
       try {
         set_key(config, changed.name, value);
         set = true;

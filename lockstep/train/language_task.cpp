@@ -1,0 +1,73 @@
+#include "lockstep/train/language_task.h"
+
+#include <algorithm>
+
+#include "lockstep/base/assert.h"
+#include "lockstep/input/sampler.h"
+#include "lockstep/train/batch_tensors.h"
+
+namespace lockstep {
+
+LanguageTask::LanguageTask(std::shared_ptr<models::LanguageModel> model,
+                           std::shared_ptr<const input::TrainingData> train,
+                           std::shared_ptr<const input::TokenFile> valid, int64_t context,
+                           int64_t vocab)
+    : model_(std::move(model)),
+      train_(std::move(train)),
+      valid_(std::move(valid)),
+      context_(context),
+      vocab_(vocab) {
+  input::require_window(*valid_, context_);
+  valid_->check_ids(vocab_);
+  if (train_) train_->check_ids(vocab_);
+}
+
+std::shared_ptr<LanguageTask> LanguageTask::open(const plan::TrainConfig& config) {
+  const int64_t context = config.model.context;
+  const int64_t vocab = plan::resolved_vocab(config);
+  auto train =
+      input::TrainingData::open(config.data.train, {.context = context,
+                                                    .seed = static_cast<uint64_t>(config.run.seed),
+                                                    .shuffle = config.data.shuffle});
+  auto valid = input::TokenFile::open(config.data.valid);
+  return std::make_shared<LanguageTask>(models::make_model(config, vocab), std::move(train),
+                                        std::move(valid), context, vocab);
+}
+
+int64_t LanguageTask::samples() const {
+  int64_t windows = 0;
+  for (const auto& source : train_->sources()) windows += source.sampler.windows();
+  return windows;
+}
+
+int64_t LanguageTask::validation_samples() const {
+  return input::Sampler{.tokens = valid_->size(), .context = context_}.windows();
+}
+
+void LanguageTask::start(const plan::BatchPlan& batch, const std::vector<plan::Round>& rounds,
+                         int64_t first_step, int64_t last_step) {
+  batches_ = std::make_unique<input::BatchStream>(train_, batch, rounds, first_step, last_step);
+}
+
+at::Tensor LanguageTask::losses(const Samples& samples, const RankContext& context) {
+  const auto batch = std::find_if(
+      step_.begin(), step_.end(),
+      [&](const input::MicroBatch& candidate) { return candidate.round == samples.round; });
+  LOCKSTEP_ASSERT(batch != step_.end() && batch->samples.size() == samples.count,
+                  "the program asks for the rounds that it was planned with");
+  const auto [ids, targets] = inputs_and_targets(batch->tokens, batch->context);
+  return model_->token_losses(ids, targets, context);
+}
+
+at::Tensor LanguageTask::validation_losses(int64_t first, int64_t count, int64_t of,
+                                           const RankContext& context) {
+  std::vector<int64_t> tokens(static_cast<size_t>(count * (context_ + 1)));
+  for (int64_t row = 0; row < count; ++row) {
+    valid_->read(input::evaluation_token(valid_->size(), context_, of, first + row), context_ + 1,
+                 tokens.data() + row * (context_ + 1));
+  }
+  const auto [ids, targets] = inputs_and_targets(tokens, context_);
+  return model_->token_losses(ids, targets, context);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+#include "lockstep/train/task.h"
+
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/train/language_task.h"
+
+namespace lockstep {
+
+plan::Init Task::init_of(const std::string& path) const {
+  // A task that has its own rule never comes here; the module is not changed by being looked at.
+  const auto parameters = const_cast<Task*>(this)->module().named_parameters(/*recurse=*/true);
+  const at::Tensor& parameter = parameters[path];
+  if (parameter.dim() >= 2) {
+    const double per_row = static_cast<double>(parameter.numel()) /
+                           static_cast<double>(std::max<int64_t>(1, parameter.size(0)));
+    return {.kind = plan::Init::Kind::normal, .std = 1 / std::sqrt(std::max(1.0, per_row))};
+  }
+  if (path.ends_with("weight")) return {.kind = plan::Init::Kind::ones};
+  return {.kind = plan::Init::Kind::zeros};
+}
+
+double Task::epochs(int64_t count) const {
+  return static_cast<double>(count) / static_cast<double>(samples());
+}
+
+at::Tensor Task::validation_losses(int64_t, int64_t, int64_t, const RankContext&) {
+  throw UsageError(
+      "this task has validation_samples() but no validation_losses().\n  Override both or "
+      "neither.");
+}
+
+double Task::flops_per_term() const {
+  double count = 0;
+  for (const at::Tensor& parameter : const_cast<Task*>(this)->module().parameters()) {
+    count += static_cast<double>(parameter.numel());
+  }
+  return 6 * count;
+}
+
+void Task::start(const plan::BatchPlan&, const std::vector<plan::Round>&, int64_t, int64_t) {}
+
+std::shared_ptr<Task> make_task(const plan::TrainConfig& config, const TaskFactories& own) {
+  const std::string& family = config.model.family;
+  if (const auto found = own.find(family); found != own.end()) {
+    std::shared_ptr<Task> task = found->second(config);
+    if (task) return task;
+    throw UsageError(base::str("the program made no task for model.family = \"", family, "\"."));
+  }
+  if (plan::is_family(family)) return LanguageTask::open(config);
+  std::vector<std::string> names(plan::kFamilies.begin(), plan::kFamilies.end());
+  for (const auto& entry : own) names.push_back(entry.first);
+  throw UsageError(
+      base::str("model.family = \"", family, "\": this program knows ", base::joined(names), "."));
+}
+
+at::Tensor rows_of(const input::SampleOrder& order, const Samples& samples) {
+  at::Tensor rows = at::empty({samples.count}, at::kLong);
+  auto* row = rows.data_ptr<int64_t>();
+  for (int64_t i = 0; i < samples.count; ++i) {
+    const int64_t number = samples.first + i;
+    row[i] = order.at(number / order.size, number % order.size);
+  }
+  return rows;
+}
+
+}  // namespace lockstep
