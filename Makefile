@@ -3,6 +3,7 @@
 #   make demo       packages, build, data, and a first training run on two ranks
 #   make test       packages, build, data, and the default test suite
 #   make build      the command at build/bin/lockstep
+#   make install    command, library and headers under PREFIX (/usr/local)
 #   make sanitize   the rank tests under ASan + UBSan, then under TSan
 #   make test-long  tests that take minutes
 #   make format     clang-format over all sources
@@ -14,13 +15,19 @@ JOBS ?= $(shell nproc)
 PACKAGES = g++ cmake ninja-build ccache libtorch-dev libopenblas0-pthread libcli11-dev \
            libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev libpcre2-dev libgtest-dev libgmock-dev librapidcheck-dev
 
-.PHONY: demo test build configure tests setup data sanitize test-long format clean
+.PHONY: demo test build install configure tests setup data sanitize test-long format clean
 
 demo: build data
 	@bash docs/demo.sh $(BUILD)
 
 build: configure
 	@cmake --build $(BUILD) -j $(JOBS) --target lockstep lockstep-worker
+
+PREFIX ?= /usr/local
+install: configure
+	@cmake --build $(BUILD) -j $(JOBS) --target lockstep lockstep-worker lockstep_library
+	@cmake --install $(BUILD) --prefix $(PREFIX) > /dev/null
+	@echo "Lockstep is under $(PREFIX)"
 
 configure: setup
 	@cmake --preset release -B $(BUILD) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }

@@ -22,7 +22,10 @@ install(FILES ${PROJECT_BINARY_DIR}/LockstepConfig.cmake
 # LibTorch has no pkg-config file of its own: its folders and libraries are named here.
 set(LOCKSTEP_TORCH_CFLAGS "")
 foreach(folder ${TORCH_INCLUDE_DIRS})
-  string(APPEND LOCKSTEP_TORCH_CFLAGS " -isystem ${folder}")
+  # The compiler's own folders must keep their place in its order.
+  if(NOT folder STREQUAL "/usr/include")
+    string(APPEND LOCKSTEP_TORCH_CFLAGS " -isystem ${folder}")
+  endif()
 endforeach()
 file(RELATIVE_PATH LOCKSTEP_PC_INCLUDE /${CMAKE_INSTALL_LIBDIR}/pkgconfig
   /${CMAKE_INSTALL_INCLUDEDIR})

@@ -434,6 +434,7 @@ TEST(Ddp, ASparseGradientIsRefused) {
         auto net = std::make_shared<torch::nn::EmbeddingImpl>(
             torch::nn::EmbeddingOptions(5, 2).sparse(true));
         DistributedDataParallel ddp(net, world);
+        world->barrier();  // an abort ends what peers are still setting up, too
         const std::string message =
             message_of<std::exception>([&] { ddp.backward(net->forward(torch::arange(3)).sum()); });
         EXPECT_THAT(message, HasSubstr("sparse"));
