@@ -201,7 +201,7 @@ void Group::Impl::say_moving() {
   lines[rank]->moving.store(1, std::memory_order_seq_cst);
   if (region.header().aborted.load(std::memory_order_seq_cst) == 0) return;
   finished = here() + "the job was aborted: " + region.header().abort_message.get();
-  throw CommError(finished);
+  throw_finished();
 }
 
 void Group::Impl::wait_for_moving_peers() {
@@ -260,7 +260,16 @@ void Group::Impl::throw_if_finished() {
     finished = base::str("[rank ", rank, " of ", size(), "] call on \"", name,
                          "\": the job was aborted: ", region.header().abort_message.get());
   }
-  if (!finished.empty()) throw CommError(finished);
+  if (!finished.empty()) throw_finished();
+}
+
+void Group::Impl::throw_finished() {
+  for (int p = 0; p < size() && !direct_memory; ++p) {
+    if (!process_is_gone(*endpoint.impl().region, members[p])) continue;
+    const RankStatus status = endpoint.region().status(members[p]);
+    if (!status.finished && status.error.empty()) throw RankDied(finished);
+  }
+  throw CommError(finished);
 }
 
 void Group::Impl::throw_if_broken(uint64_t up_to) {
@@ -269,7 +278,7 @@ void Group::Impl::throw_if_broken(uint64_t up_to) {
     const uint64_t number = lines[p]->broken.load(std::memory_order_seq_cst);
     if (p == rank || number == 0 || number > up_to) continue;
     finished = here() + "the group is finished. " + lines[p]->broken_message.get();
-    throw CommError(finished);
+    throw_finished();
   }
 }
 
@@ -291,29 +300,37 @@ void Group::Impl::check(int peer, const Signal& signal, uint32_t target) {
   lines[rank]->waiting_for.store(members[peer], std::memory_order_relaxed);
   if (region.header().aborted.load(std::memory_order_acquire) != 0) {
     finished = here() + "the job was aborted: " + region.header().abort_message.get();
-    throw CommError(finished);
+    throw_finished();
   }
   if (signal.reached(target)) return;  // what it came with is compared next
   throw_if_broken(~uint64_t{0});
   if (now >= next_look) {
     next_look = now + kLookInterval;
-    const RankControl& theirs = region.control(members[peer]);
-    if (theirs.finished.load(std::memory_order_acquire) != 0 && !signal.reached(target)) {
-      fail(base::str("rank ", peer, " has left the job in good order without making this call."));
-    }
-    for (int p = 0; p < size() && !direct_memory; ++p) {
-      if (region.control(members[p]).finished.load(std::memory_order_acquire) != 0) continue;
-      if (!process_is_gone(*endpoint.impl().region, members[p]) || signal.reached(target)) continue;
-      const RankStatus status = endpoint.region().status(members[p]);
-      if (!status.error.empty()) {
-        fail(base::str("rank ", p, " failed: ", status.error), true);
-      }
-      fail(base::str("rank ", p, " is gone (process ", status.pid, ").\n  ",
-                     last_seen(endpoint.region(), members[p], base::str("Rank ", p))),
-           true);
-    }
+    look_at_processes(peer, signal, target);
   }
   if (now >= deadline) time_out(peer, signal, target);
+}
+
+void Group::Impl::look_at_processes(int peer, const Signal& signal, uint32_t target) {
+  const auto has_finished = [&](int p) {
+    return region.control(members[p]).finished.load(std::memory_order_acquire) != 0;
+  };
+  // Who has left may have said why after the caller looked: its words, read when it is known to be
+  // gone, come before its absence.
+  if (has_finished(peer) && !signal.reached(target)) {
+    throw_if_broken(~uint64_t{0});
+    fail(base::str("rank ", peer, " has left the job in good order without making this call."));
+  }
+  for (int p = 0; p < size() && !direct_memory; ++p) {
+    if (!process_is_gone(*endpoint.impl().region, members[p]) || has_finished(p)) continue;
+    if (signal.reached(target)) continue;
+    throw_if_broken(~uint64_t{0});
+    const RankStatus status = endpoint.region().status(members[p]);
+    if (!status.error.empty()) fail(base::str("rank ", p, " failed: ", status.error), true);
+    fail(base::str("rank ", p, " is gone (process ", status.pid, ").\n  ",
+                   last_seen(endpoint.region(), members[p], base::str("Rank ", p))),
+         true);
+  }
 }
 
 void Group::Impl::time_out(int peer, const Signal& signal, uint32_t target) {

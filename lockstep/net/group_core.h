@@ -124,10 +124,15 @@ struct Group::Impl {
   [[noreturn]] void fail(const std::string& what, bool died = false);
   void mark_broken(const std::string& message);
   void throw_if_finished();
+  /// What another rank has said, as an error: RankDied if a process of the group is gone without a
+  /// word, so that all survivors of a death end alike; else CommError.
+  [[noreturn]] void throw_finished();
   /// If a peer has found that the group ends with a collective up to that number.
   void throw_if_broken(uint64_t up_to);
   /// Called while waiting for `peer`, whose word is still missing.
   void check(int peer, const Signal& signal, uint32_t target);
+  /// Throws if the peer has left the job, or the process of any member is gone.
+  void look_at_processes(int peer, const Signal& signal, uint32_t target);
   void time_out(int peer, const Signal& signal, uint32_t target);
   void wait_for(int peer, Signal& signal, uint32_t target);
   void record(Operation operation, int64_t count, DType type, ReduceOp reduce_op, uint64_t number);
