@@ -214,7 +214,9 @@ void Attempt::hear_nodes() {
 
 void Attempt::collect() {
   for (const int index : ranks_.collect()) {
-    if (failed_ || kill_now_ || !elsewhere_.empty()) continue;
+    if (failed_ || kill_now_) continue;
+    // Other nodes may hear of an error from their own ranks before the rank that made it is gone.
+    if (!elsewhere_.empty() && !has_erred(index)) continue;
     const Ending& ending = *ranks_.ending(index);
     if (is_failure(index)) {
       begin_to_end(index, Clock::duration(0));
@@ -235,6 +237,13 @@ bool Attempt::is_failure(int index) const {
   // A rank that joined the others may not leave without a word: they would wait for it.
   const net::RankStatus status = status_of(index);
   return status.pid != 0 && !status.finished;
+}
+
+/// By itself: an error about its peers may be an echo of what another node has told.
+bool Attempt::has_erred(int index) const {
+  const net::RankStatus status = status_of(index);
+  return is_failure(index) && !status.error.empty() && status.exit_code != kRankDied &&
+         status.exit_code != kTimeoutOrMismatch;
 }
 
 void Attempt::look_for_stopped() {

@@ -53,6 +53,7 @@ class Attempt {
   void go_on_ending();
   void show_the_rest();
   bool is_failure(int index) const;
+  bool has_erred(int index) const;
   int rank_of(int index) const { return options_.share.first_rank + index; }
   int world_size() const {
     return options_.share.world_size > 0 ? options_.share.world_size : options_.ranks;

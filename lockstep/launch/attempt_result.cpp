@@ -43,8 +43,8 @@ bool has_operations(const net::Region& region) {
 }  // namespace
 
 JobResult Attempt::result() const {
-  if (!elsewhere_.empty()) return {kRankDied, elsewhere_, /*first_hand=*/false};
   if (failed_) return failure();
+  if (!elsewhere_.empty()) return {kRankDied, elsewhere_, /*first_hand=*/false};
   if (kill_now_) return aborted("was stopped at once; what it had not saved is lost");
   bool saved = false;
   for (int index = 0; index < ranks_.count(); ++index) {
