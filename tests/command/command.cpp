@@ -13,25 +13,22 @@
 #include <thread>
 
 namespace lockstep::testing {
-namespace {
 
-std::string read_all(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-std::string beside_this_program(const std::string& name) {
+std::string beside(const std::string& name) {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
 }
 
-}  // namespace
+std::string text_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
 
 Command::Command(const std::vector<std::string>& arguments,
                  const std::vector<std::string>& environment)
     : start_(std::chrono::steady_clock::now()) {
   // Everything that allocates comes before fork.
   std::vector<std::string> words = arguments;
-  words[0] = beside_this_program(words[0]);
+  words[0] = beside(words[0]);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -66,12 +63,12 @@ CommandResult Command::wait() {
   pid_ = -1;
   return {
       .exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-      .out = read_all(folder_.file("out")),
-      .err = read_all(folder_.file("err")),
+      .out = text_of(folder_.file("out")),
+      .err = text_of(folder_.file("err")),
       .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count()};
 }
 
-std::string Command::output_so_far() const { return read_all(folder_.file("out")); }
+std::string Command::output_so_far() const { return text_of(folder_.file("out")); }
 
 bool eventually(const std::function<bool()>& done) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -87,6 +84,15 @@ CommandResult lockstep(const std::vector<std::string>& arguments,
   std::vector<std::string> words = {"lockstep"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return Command(words, environment).wait();
+}
+
+std::vector<std::string> tiny_nano() {
+  std::vector<std::string> arguments = {"--preset", "nano"};
+  for (const char* setting :
+       {"model.layers=1", "model.width=32", "model.context=32", "data.eval_batches=1"}) {
+    arguments.insert(arguments.end(), {"--set", setting});
+  }
+  return arguments;
 }
 
 nlohmann::json train(const TempFolder& runs, std::vector<std::string> arguments) {
@@ -106,7 +112,7 @@ std::vector<pid_t> children_of(pid_t parent) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     // "pid (name) state ppid ...": the name may hold spaces and parentheses.
-    const std::string stat = read_all(entry.path() / "stat");
+    const std::string stat = text_of(entry.path() / "stat");
     const size_t after = stat.rfind(')');
     if (after == std::string::npos || after + 4 > stat.size()) continue;
     if (std::atoi(stat.c_str() + after + 4) == parent) children.push_back(std::stoi(name));
@@ -115,7 +121,7 @@ std::vector<pid_t> children_of(pid_t parent) {
 }
 
 std::string environment_of(pid_t pid, const std::string& name) {
-  const std::string all = '\0' + read_all("/proc/" + std::to_string(pid) + "/environ");
+  const std::string all = '\0' + text_of("/proc/" + std::to_string(pid) + "/environ");
   const std::string key = '\0' + name + "=";
   const size_t found = all.find(key);
   return found == std::string::npos ? "" : std::string(all.c_str() + found + key.size());

@@ -42,12 +42,21 @@ class Command {
   std::chrono::steady_clock::time_point start_;
 };
 
+/// The path of a program beside the test program.
+std::string beside(const std::string& name);
+
+/// All of a file; empty if there is none.
+std::string text_of(const std::string& path);
+
 /// Until `done` holds, or 60 s have gone by.
 bool eventually(const std::function<bool()>& done);
 
 /// `lockstep` with these arguments, to its end.
 CommandResult lockstep(const std::vector<std::string>& arguments,
                        const std::vector<std::string>& environment = {});
+
+/// Arguments of `lockstep train` for a model whose steps take milliseconds.
+std::vector<std::string> tiny_nano();
 
 /// `lockstep train ARGUMENTS --json`, its run folder in `runs`; fails the test unless it ends well.
 nlohmann::json train(const TempFolder& runs, std::vector<std::string> arguments);

@@ -29,10 +29,6 @@ std::string found(const std::string& program) {
   return "";
 }
 
-std::string beside_this(const std::string& name) {
-  return fs::read_symlink("/proc/self/exe").parent_path() / name;
-}
-
 const char* const kSrun = R"(
 # srun.sh RANKS PROGRAM ARGS...: each rank with the variables of srun. As srun without
 # --kill-on-bad-exit does, it leaves the others alone when one fails.
@@ -88,18 +84,20 @@ class Start {
     return words;
   }
 
-  static Arguments environment() {
-    return {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-            "LOCKSTEP_TIMEOUT_S=20"};
-  }
-
-  std::unique_ptr<Command> start(int ranks, const Arguments& program) const {
-    return std::make_unique<Command>(words(ranks, program), environment());
+  std::unique_ptr<Command> start(int ranks, const Arguments& program) {
+    // mpirun makes a folder of its user's: two at once, and one finds that it is there already.
+    const std::string own = folder_.file(std::to_string(started_++));
+    fs::create_directory(own);
+    return std::make_unique<Command>(
+        words(ranks, program),
+        Arguments{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                  "OMPI_MCA_orte_tmpdir_base=" + own, "LOCKSTEP_TIMEOUT_S=20"});
   }
 
  private:
   std::string launcher_;
   TempFolder folder_;
+  int started_ = 0;
 };
 
 class Join : public ::testing::TestWithParam<const char*> {
@@ -107,7 +105,7 @@ class Join : public ::testing::TestWithParam<const char*> {
   void SetUp() override {
     if (!start_.missing().empty()) GTEST_SKIP() << start_.missing() << " on this machine";
   }
-  static std::string rank_program() { return beside_this("join_rank"); }
+  static std::string rank_program() { return beside("join_rank"); }
 
   Start start_{GetParam()};
 };
@@ -164,10 +162,10 @@ TEST_P(Join, ADeadRankEndsTheOthers) {
 
 // One test, for torchrun takes seconds to start.
 TEST(JoinTorchrun, RanksMeetAndAFailureIsQuoted) {
-  const Start torchrun("Torchrun");
+  Start torchrun("Torchrun");
   if (!torchrun.missing().empty()) GTEST_SKIP() << torchrun.missing() << " on this machine";
-  const auto good = torchrun.start(3, {beside_this("join_rank"), "sum"});
-  const auto bad = torchrun.start(2, {beside_this("join_rank"), "fail", "1"});
+  const auto good = torchrun.start(3, {beside("join_rank"), "sum"});
+  const auto bad = torchrun.start(2, {beside("join_rank"), "fail", "1"});
   const CommandResult sums = good->wait();
   EXPECT_EQ(sums.exit_code, 0) << sums.err;
   expect_sums(sums.out, 3);
@@ -177,9 +175,10 @@ TEST(JoinTorchrun, RanksMeetAndAFailureIsQuoted) {
 }
 
 Arguments nano(const TempFolder& runs, const Arguments& more = {}) {
-  Arguments words = {
-      beside_this("lockstep"), "train", "--preset", "nano", "--set", "run.steps=3", "--set",
-      "run.dir=" + runs.path()};
+  Arguments words = {beside("lockstep"), "train"};
+  const Arguments tiny = tiny_nano();
+  words.insert(words.end(), tiny.begin(), tiny.end());
+  words.insert(words.end(), {"--set", "run.steps=3", "--set", "run.dir=" + runs.path()});
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
@@ -197,7 +196,9 @@ TEST_P(Join, TrainIsOneJobWithTheBitsOfOurOwnLauncher) {
   const auto joined = nlohmann::json::parse(result.out);
   EXPECT_EQ(joined["ranks"].size(), 2u);
   const TempFolder own;
-  const auto alone = train(own, {"--preset", "nano", "-n", "2", "--set", "run.steps=3"});
+  Arguments words = tiny_nano();
+  words.insert(words.end(), {"-n", "2", "--set", "run.steps=3"});
+  const auto alone = train(own, words);
   EXPECT_EQ(joined["param_digest"], alone["param_digest"]);
 }
 
@@ -214,8 +215,8 @@ TEST_P(Join, ARefusedConfigEndsAllRanksWithItsExitCode) {
 
 // srun leaves the others alone: they notice by themselves.
 TEST(JoinSlurm, SurvivorsNameTheDeadRankAndExitWith4) {
-  const Start srun("Slurm");
-  const CommandResult result = srun.start(3, {beside_this("join_rank"), "die", "0"})->wait();
+  Start srun("Slurm");
+  const CommandResult result = srun.start(3, {beside("join_rank"), "die", "0"})->wait();
   EXPECT_EQ(result.exit_code, 4) << result.err;
   EXPECT_LT(result.seconds, 10);
   for (const char* survivor : {"[rank 1 of 3]", "[rank 2 of 3]"}) {
@@ -226,7 +227,7 @@ TEST(JoinSlurm, SurvivorsNameTheDeadRankAndExitWith4) {
 
 TEST(JoinSlurm, ARankThatNeverComesIsNamed) {
   // Rank 1 is another program.
-  const std::string program = "test $SLURM_PROCID = 1 || exec " + beside_this("join_rank") + " sum";
+  const std::string program = "test $SLURM_PROCID = 1 || exec " + beside("join_rank") + " sum";
   const Start srun("Slurm");
   Command job(srun.words(3, {"/bin/sh", "-c", program}), {"LOCKSTEP_TIMEOUT_S=0.5"});
   const CommandResult result = job.wait();
@@ -270,7 +271,7 @@ class TwoNodes : public ::testing::Test {
 
 TEST_F(TwoNodes, RanksOfOneHostShareTheirRegion) {
   for (const std::vector<int>& order : {std::vector<int>{0, 1}, {1, 0}}) {
-    const auto nodes = run({beside_this("join_rank"), "sum"}, {}, order, /*ranks_of_1=*/1);
+    const auto nodes = run({beside("join_rank"), "sum"}, {}, order, /*ranks_of_1=*/1);
     EXPECT_EQ(nodes[0].exit_code + nodes[1].exit_code, 0) << nodes[0].err << nodes[1].err;
     EXPECT_NE(nodes[0].out.find("rank 0 of 3: 6"), std::string::npos) << nodes[0].out;
     EXPECT_NE(nodes[0].out.find("rank 1 of 3: 6"), std::string::npos) << nodes[0].out;
@@ -280,7 +281,7 @@ TEST_F(TwoNodes, RanksOfOneHostShareTheirRegion) {
 
 TEST_F(TwoNodes, AFailureIsReportedOnEachNodeWithItsCode) {
   for (const char* rank : {"0", "3"}) {
-    const auto nodes = run({beside_this("join_rank"), "fail", rank});
+    const auto nodes = run({beside("join_rank"), "fail", rank});
     for (const CommandResult& node : nodes) {
       EXPECT_EQ(node.exit_code, 1) << node.err;
       EXPECT_LT(node.seconds, 15);
@@ -292,7 +293,7 @@ TEST_F(TwoNodes, AFailureIsReportedOnEachNodeWithItsCode) {
 }
 
 TEST_F(TwoNodes, ADeadRankIsNamedOnEachNode) {
-  const auto nodes = run({beside_this("join_rank"), "die", "2"});
+  const auto nodes = run({beside("join_rank"), "die", "2"});
   for (const CommandResult& node : nodes) {
     EXPECT_EQ(node.exit_code, 4) << node.err;
     EXPECT_NE(node.err.find("[rank 2 of 4] died: killed by signal 9"), std::string::npos)
@@ -301,6 +302,7 @@ TEST_F(TwoNodes, ADeadRankIsNamedOnEachNode) {
 }
 
 // A program that knows nothing of Lockstep: ended by the launchers, started again on both nodes.
+// The rank that fails waits until all have written.
 TEST_F(TwoNodes, EL_5_RestartsKeepEveryRanksPlace) {
   const TempFolder folder;
   const std::string program =
@@ -309,7 +311,10 @@ TEST_F(TwoNodes, EL_5_RestartsKeepEveryRanksPlace) {
       folder.path() +
       "/rank$RANK; "
       "test $TORCHELASTIC_RESTART_COUNT = 3 && exit 0; "
-      "test $RANK = $TORCHELASTIC_RESTART_COUNT && exit 7; sleep 60";
+      "test $RANK = $TORCHELASTIC_RESTART_COUNT || exec sleep 60; "
+      "while test $(cat " +
+      folder.path() +
+      "/rank* | grep -c \"^$TORCHELASTIC_RESTART_COUNT \") -lt 4; do sleep 0.02; done; exit 7";
   const auto nodes = run({"/bin/sh", "-c", program}, {"--max-restarts", "3"});
   EXPECT_EQ(nodes[0].exit_code, 0) << nodes[0].err;
   EXPECT_EQ(nodes[1].exit_code, 0) << nodes[1].err;
@@ -318,9 +323,7 @@ TEST_F(TwoNodes, EL_5_RestartsKeepEveryRanksPlace) {
     for (int restart = 0; restart <= 3; ++restart) {
       expected << restart << " " << rank / 2 << " " << rank % 2 << " " << rank << " 4 127.0.0.1\n";
     }
-    std::ifstream file(folder.path() + "/rank" + std::to_string(rank));
-    const std::string lines{std::istreambuf_iterator<char>(file), {}};
-    EXPECT_EQ(lines, expected.str());
+    EXPECT_EQ(text_of(folder.path() + "/rank" + std::to_string(rank)), expected.str());
   }
 }
 
@@ -338,7 +341,7 @@ TEST(JoinByHand, FourVariablesAreEnough) {
   const std::string port = std::to_string(20000 + ::getpid() % 20000);
   const auto rank = [&](const char* number) {
     return std::make_unique<Command>(
-        Arguments{beside_this("join_rank"), "sum"},
+        Arguments{beside("join_rank"), "sum"},
         Arguments{std::string("RANK=") + number, "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
                   "MASTER_PORT=" + port, "LOCKSTEP_TIMEOUT_S=20"});
   };
@@ -352,7 +355,7 @@ TEST(JoinByHand, FourVariablesAreEnough) {
 
 TEST(JoinByHand, MalformedVariablesAreRefusedByName) {
   const CommandResult result =
-      Command({beside_this("join_rank"), "sum"}, {"RANK=2", "WORLD_SIZE=2"}).wait();
+      Command({beside("join_rank"), "sum"}, {"RANK=2", "WORLD_SIZE=2"}).wait();
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_NE(result.err.find("RANK=\"2\" is not below WORLD_SIZE=\"2\""), std::string::npos)
       << result.err;
@@ -360,7 +363,7 @@ TEST(JoinByHand, MalformedVariablesAreRefusedByName) {
 
 TEST(JoinByHand, RanksOnSeveralHostsAreRefusedWithTheReason) {
   const CommandResult result =
-      Command({beside_this("join_rank"), "sum"},
+      Command({beside("join_rank"), "sum"},
               {"RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=1"})
           .wait();
   EXPECT_EQ(result.exit_code, 3);

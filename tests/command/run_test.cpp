@@ -7,7 +7,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <set>
 #include <sstream>
 
@@ -23,15 +22,6 @@ using ::testing::Not;
 using ::testing::StartsWith;
 namespace fs = std::filesystem;
 using Words = std::vector<std::string>;
-
-std::string beside(const std::string& name) {
-  return fs::read_symlink("/proc/self/exe").parent_path() / name;
-}
-
-std::string text_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 Words run_words(int ranks, const Words& flags, const Words& program) {
   Words words = {"lockstep", "run", "-n", std::to_string(ranks)};
