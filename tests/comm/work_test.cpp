@@ -84,8 +84,10 @@ TEST(Work, AFailingRanksMessageReachesTheOthers) {
 
 TEST(Work, AnErrorWhileWorkIsUnderWayEndsTheJobAndIsTheOneThatComesOut) {
   std::atomic<int> told{0};
+  std::latch made(3);  // an abort would end peers that are still making the group
   const auto body = [&](ProcessGroup& group) {
     const auto dp = group.subgroup({0, 1, 2}, "dp");
+    made.arrive_and_wait();
     if (group.rank() == 1) {
       const Work work = dp->all_reduce(at::zeros({5000}));  // the others never join in
       throw TrainingError("step 7: the loss is not finite");
@@ -115,9 +117,11 @@ TEST(Work, AnAbortEndsAllWaits) {
 }
 
 TEST(Work, DestructionDoesNotWaitForAPeer) {
+  std::latch made(2);
   std::latch left(1);
   const auto body = [&](ProcessGroup& group) {
     auto pair = group.subgroup({0, 1}, "pair");
+    made.arrive_and_wait();
     if (group.rank() == 0) {
       const auto start = std::chrono::steady_clock::now();
       const Work work = pair->all_reduce(at::zeros({5000}));  // rank 1 never joins in

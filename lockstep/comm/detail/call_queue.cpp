@@ -80,11 +80,11 @@ void CallQueue::wait(Work::State& state) {
 void CallQueue::run_next(std::unique_lock<std::mutex>& lock) {
   const std::shared_ptr<Work::State> state = std::move(queue_.front());
   queue_.pop_front();
-  running_ = true;
+  running_ = state;
   lock.unlock();
   execute(*state);
   lock.lock();
-  running_ = false;
+  running_ = nullptr;
   if (closing_ || !queue_.empty()) changed_.notify_one();
 }
 
@@ -128,7 +128,9 @@ void CallQueue::reset_exposed() { exposed_ns_.store(0, std::memory_order_relaxed
 
 int CallQueue::pending() const {
   std::lock_guard lock(mutex_);
-  return static_cast<int>(queue_.size()) + (running_ ? 1 : 0);
+  // A call that is complete is over, though the thread that ran it may not have come back yet: its
+  // waiter may be ending on an error that has nothing to do with it.
+  return static_cast<int>(queue_.size()) + (running_ && !running_->done() ? 1 : 0);
 }
 
 void CallQueue::close() {
