@@ -35,6 +35,7 @@ target_link_libraries(lockstep_pcre2 INTERFACE ${PCRE2_LIBRARY})
 
 add_library(lockstep_flags INTERFACE)
 target_include_directories(lockstep_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_features(lockstep_flags INTERFACE cxx_std_20)
 if(PROJECT_IS_TOP_LEVEL)
   target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Werror)
 endif()
