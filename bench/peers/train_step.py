@@ -24,7 +24,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import collectives  # noqa: E402
 
 TOKENS_PER_SEQUENCE = 256
-THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+# What Lockstep tells its ranks about kernels is told to PyTorch too: the peer runs at its best.
+KERNELS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "ATEN_CPU_CAPABILITY")
 
 
 def arguments():
@@ -43,8 +44,15 @@ def arguments():
     return args
 
 
-def run(command):
-    done = subprocess.run(command, env=dict(os.environ, **THREADS), capture_output=True, text=True)
+def kernel_variables(build):
+    out = subprocess.run([f"{build}/bin/lockstep", "run", "-n", "1", "--", "env"],
+                         capture_output=True, text=True, check=True).stdout
+    pairs = (line.split("=", 1) for line in out.splitlines() if "=" in line)
+    return {name: value for name, value in pairs if name in KERNELS}
+
+
+def run(command, variables):
+    done = subprocess.run(command, env=dict(os.environ, **variables), capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return done.stdout
@@ -53,7 +61,8 @@ def run(command):
 def pytorch(args):
     out = run(["/usr/bin/python3", "bench/peers/reference_gpt.py", "--preset", "small",
                "--ranks", str(args.ranks), "--global-batch", str(4 * args.ranks),
-               "--vocab", str(args.vocab), "--run-steps", str(args.steps), "--throughput"])
+               "--vocab", str(args.vocab), "--run-steps", str(args.steps), "--throughput"],
+              args.variables)
     return json.loads(out)["tokens_per_second"]
 
 
@@ -65,7 +74,7 @@ def lockstep(args):
                    "-n", str(args.ranks), "--json"]
         for setting in settings + args.set:
             command += ["--set", setting]
-        run(command)
+        run(command, args.variables)
         with open(glob.glob(f"{folder}/*/metrics.jsonl")[0]) as file:
             rows = [json.loads(line) for line in file]
         seconds = [row["seconds"] for row in rows if "seconds" in row]
@@ -84,6 +93,7 @@ def main():
         sys.exit("absent: PyTorch (Debian package: python3-torch)")
     if args.priority:
         collectives.take_priority()
+    args.variables = kernel_variables(args.build)
     ours, theirs = [], []
     for number in range(args.rounds):
         ours.append(lockstep(args))
