@@ -13,7 +13,8 @@ CTEST_FLAGS ?= --output-on-failure --timeout 300
 JOBS ?= $(shell nproc)
 
 PACKAGES = g++ cmake ninja-build ccache libtorch-dev libopenblas0-pthread libcli11-dev \
-           libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev libpcre2-dev libgtest-dev libgmock-dev librapidcheck-dev
+           libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev libpcre2-dev libgtest-dev libgmock-dev \
+           librapidcheck-dev pkg-config
 
 .PHONY: demo test build install configure tests setup data sanitize test-long format clean
 
