@@ -2,17 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "tests/files/on_disk.h"
 
 namespace lockstep::input {
 
-inline void put(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary).write(bytes.data(), std::ssize(bytes));
-}
+using on_disk::put;
 
 inline void put_tokens(const std::string& path, const std::vector<uint16_t>& ids) {
   put(path, std::string(reinterpret_cast<const char*>(ids.data()), 2 * ids.size()));
@@ -21,12 +19,7 @@ inline void put_tokens(const std::string& path, const std::vector<uint16_t>& ids
 /// The message of the EnvironmentError that `action` throws, or an empty string.
 template <class Action>
 std::string environment_error(Action action) {
-  try {
-    action();
-  } catch (const EnvironmentError& error) {
-    return error.what();
-  }
-  return "";
+  return on_disk::message_of<EnvironmentError>(action);
 }
 
 }  // namespace lockstep::input

@@ -4,8 +4,6 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <string>
 
@@ -21,12 +19,8 @@ namespace {
 
 using files::TokenFormat;
 using files::TokenType;
+using on_disk::get;
 using Ids = std::vector<int64_t>;
-
-std::string get(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 class TokenFormats : public ::testing::Test {
  protected:

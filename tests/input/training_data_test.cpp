@@ -13,20 +13,13 @@
 #include "lockstep/files/temp_folder.h"
 #include "lockstep/input/batch_stream.h"
 #include "lockstep/input/data_cursor.h"
+#include "tests/files/on_disk.h"
 #include "tests/input/token_files.h"
 
 namespace lockstep::input {
 namespace {
 
-template <class Error_, class Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const Error_& error) {
-    return error.what();
-  }
-  return "";
-}
+using on_disk::message_of;
 
 /// Tokens that are in memory: token i is `offset` + i.
 class Counting : public TokenSource {
