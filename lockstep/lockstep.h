@@ -6,6 +6,7 @@
 #include "lockstep/comm/process_group.h"
 
 // A training loop of one's own.
+#include "lockstep/train/ddp_options.h"
 #include "lockstep/train/distributed_data_parallel.h"
 #include "lockstep/train/distributed_sampler.h"
 #include "lockstep/train/sharded.h"

@@ -4,8 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
-
-#include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/number_text.h"
@@ -19,6 +18,7 @@
 #include "lockstep/train/not_finite.h"
 #include "lockstep/train/profile_report.h"
 #include "lockstep/train/replicas.h"
+#include "lockstep/train/run_summary.h"
 
 namespace lockstep {
 namespace {
@@ -56,11 +56,12 @@ optim::Schedule schedule_of(const plan::TrainConfig& config) {
       .min_ratio = config.optim.min_lr_ratio};
 }
 
-nlohmann::json peak_by_kind(const memory::Account& account) {
-  nlohmann::json peak = nlohmann::json::object();
-  const memory::KindBytes bytes = account.peak();
-  for (size_t i = 0; i < bytes.size(); ++i) peak[memory::kKindNames[i]] = bytes[i];
-  return peak;
+/// Of the steps that count, tokens a second.
+double throughput(const std::vector<double>& step_seconds, int64_t step_tokens) {
+  const auto steps = static_cast<int64_t>(step_seconds.size());
+  const int64_t skipped = warmup_of_throughput(steps);
+  const double seconds = std::accumulate(step_seconds.begin() + skipped, step_seconds.end(), 0.0);
+  return seconds > 0 ? static_cast<double>((steps - skipped) * step_tokens) / seconds : 0;
 }
 
 }  // namespace
@@ -344,57 +345,27 @@ bool Trainer::stop_agreed() {
 }
 
 std::string Trainer::summarize(int64_t steps_done) {
-  const GroupTotals dp = context_.dp->totals();
-  const int rank = context_.world->rank();
-  const nlohmann::json mine = {
-      {"rank", rank},
-      {"samples", samples_},
-      {"gemm_flops", torch_inside::gemm_flops_of_this_thread() - gemm_flops_at_start_},
-      {"peak_bytes", peak_by_kind(account_)},
-      {"dp_bytes", dp.bytes},
-      {"dp_planned_bytes", plan::planned_bytes(inputs_, context_.dp->rank()) * steps_done},
-      {"dp_exposed_seconds", dp.exposed_seconds}};
-  const std::vector<std::string> all = context_.world->gather_text(mine.dump());
-  if (rank != 0) return {};
-
-  nlohmann::json ranks = nlohmann::json::array();
-  int64_t bytes = 0;
-  int64_t planned = 0;
-  double exposed = 0;
-  for (const std::string& text : all) {
-    nlohmann::json entry = nlohmann::json::parse(text);
-    bytes += entry["dp_bytes"].get<int64_t>();
-    planned += entry["dp_planned_bytes"].get<int64_t>();
-    exposed += entry["dp_exposed_seconds"].get<double>();
-    ranks.push_back(std::move(entry));
+  const double rate = throughput(step_seconds_, step_terms());
+  RunTotals run{.run_folder = options_.run_folder,
+                .val_loss = val_loss_,
+                .param_digest = digest_,
+                .identity = identity_.text(),
+                .steps = steps_done,
+                .tokens = steps_done * step_terms(),
+                .epochs = task_->epochs(steps_done * config_.data.global_batch),
+                .tokens_per_second = rate,
+                .mfu = task_->flops_per_term() * rate / gemm_peak_};
+  if (steps_done > 0) {
+    run.loss = last_.loss_sum / static_cast<double>(step_terms());
+    run.grad_norm = last_.grad_norm;
   }
-  const int64_t step_tokens = step_terms();
-  const int64_t skipped = warmup_of_throughput(static_cast<int64_t>(step_seconds_.size()));
-  double seconds = 0;
-  for (size_t i = static_cast<size_t>(skipped); i < step_seconds_.size(); ++i) {
-    seconds += step_seconds_[i];
-  }
-  const double rate =
-      seconds > 0 ? static_cast<double>((static_cast<int64_t>(step_seconds_.size()) - skipped) *
-                                        step_tokens) /
-                        seconds
-                  : 0;
-  const nlohmann::json summary = {
-      {"run", options_.run_folder},
-      {"loss", steps_done > 0 ? last_.loss_sum / static_cast<double>(step_tokens) : std::nan("")},
-      {"val_loss", val_loss_},
-      {"grad_norm", steps_done > 0 ? last_.grad_norm : std::nan("")},
-      {"param_digest", digest_},
-      {"identity", identity_.text()},
-      {"steps", steps_done},
-      {"tokens", steps_done * step_tokens},
-      {"epochs", task_->epochs(steps_done * config_.data.global_batch)},
-      {"tokens_per_second", rate},
-      {"mfu", task_->flops_per_term() * rate / gemm_peak_},
-      {"ranks", ranks},
-      {"groups",
-       {{"dp", {{"bytes", bytes}, {"planned_bytes", planned}, {"exposed_seconds", exposed}}}}}};
-  return summary.dump();
+  return run_summary(
+      *context_.world, run,
+      {.samples = samples_,
+       .gemm_flops = torch_inside::gemm_flops_of_this_thread() - gemm_flops_at_start_,
+       .peak_bytes = account_.peak(),
+       .dp = context_.dp->totals(),
+       .dp_planned_bytes = plan::planned_bytes(inputs_, context_.dp->rank()) * steps_done});
 }
 
 }  // namespace lockstep

@@ -1,0 +1,41 @@
+/// The JSON object of `lockstep train --json`: what a run was, for programs.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/memory/account.h"
+
+namespace lockstep {
+
+/// Of the whole run; alike on all ranks.
+struct RunTotals {
+  std::string run_folder;
+  double loss =
+      std::nan("");  // of the last step, mean nats per token; null in JSON if there is none
+  double val_loss = std::nan("");
+  double grad_norm = std::nan("");
+  std::string param_digest;
+  std::string identity;
+  int64_t steps = 0;
+  int64_t tokens = 0;
+  double epochs = 0;
+  double tokens_per_second = 0;
+  double mfu = 0;
+};
+
+/// What one rank did.
+struct RankTotals {
+  int64_t samples = 0;
+  int64_t gemm_flops = 0;
+  memory::KindBytes peak_bytes = {};
+  GroupTotals dp;
+  int64_t dp_planned_bytes = 0;
+};
+
+/// Gathers every rank's totals; all ranks of `world` call it. Empty on all but rank 0.
+std::string run_summary(ProcessGroup& world, const RunTotals& run, const RankTotals& mine);
+
+}  // namespace lockstep
