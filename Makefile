@@ -51,7 +51,7 @@ tests: configure
 test-long: data tests
 	@cd $(BUILD) && ctest --output-on-failure -L long
 
-RANK_TESTS = net_test comm_test state_test train_test
+RANK_TESTS = net_test comm_test state_test train_test matrix_test
 
 sanitize: setup data
 	@cmake --preset asan && cmake --build build-asan -j $(JOBS) --target $(RANK_TESTS)
