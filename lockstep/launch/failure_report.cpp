@@ -96,6 +96,8 @@ std::string text_of(const Ending& ending) {
 
 std::string place_text(const net::RankStatus& status) {
   if (status.pid == 0) return "";
+  // A loop of the user's own (lockstep::init) tells of no steps.
+  if (status.step < 0 && status.phase == "running") return ", in " + status.detail;
   std::string text =
       status.step < 0 ? std::string(" before the first step") : base::str(" at step ", status.step);
   if (!status.phase.empty()) text += ", in " + status.phase;

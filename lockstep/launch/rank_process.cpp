@@ -33,7 +33,9 @@ std::string what_hinders(const std::string& path) {
 }
 
 std::string what_helps(const std::string& name, const std::string& why) {
-  if (why == kNotThere) return "\n  Is the installation complete? `lockstep doctor` looks.";
+  if (why == kNotThere && name.ends_with("lockstep-worker")) {
+    return "\n  Is the installation complete? `lockstep doctor` looks.";
+  }
   if (why != kNotExecutable) return "";
   return base::str("\n  `chmod +x ", name, "` allows it; or name its interpreter: sh, python3.");
 }

@@ -362,7 +362,8 @@ void Group::Impl::time_out(int peer, const Signal& signal, uint32_t target) {
     text += "\n  " + last_seen(endpoint.region(), members[p], who);
   }
   const auto longer = std::max<int64_t>(1, 2 * timeout.count() / 1000);
-  fail(base::str(text, "\n  Longer wait: --set comm.timeout_s=", longer));
+  fail(base::str(text, "\n  Longer wait: lockstep train --set comm.timeout_s=", longer,
+                 ", lockstep run --timeout-s ", longer));
 }
 
 }  // namespace lockstep::net

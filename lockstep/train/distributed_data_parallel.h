@@ -85,7 +85,8 @@ class DistributedDataParallel {
   void join(const std::function<void()>& loop, JoinDivisor divisor = JoinDivisor::world);
 
   /// Throws CommError, naming the first parameter or buffer whose bits differ and the ranks, unless
-  /// all replicas are equal. All ranks call it.
+  /// all replicas are equal. All ranks call it. Equal is not finite: a NaN of one rank is in the
+  /// mean of all, and replicas that are all NaN agree.
   void verify_replicas();
 
   /// Bytes of the buckets, in the shared heap.

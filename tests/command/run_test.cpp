@@ -112,6 +112,16 @@ TEST(Run, LogsHoldEveryRanksWordsAndRankZeroIsShown) {
   EXPECT_THAT(text_of(folder.file("rank_0001.log")), HasSubstr("err 1\n"));
 }
 
+/// A launcher that is started without a stdout must not give its number to something else.
+TEST(Run, AClosedOutputIsAFailureNotAHang) {
+  const std::string own =
+      (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "lockstep").string();
+  const CommandResult result = lockstep(
+      {"run", "-n", "1", "--", "/bin/sh", "-c", "exec '" + own + "' run -n 2 -- /bin/echo hi >&-"});
+  EXPECT_EQ(result.exit_code, 3) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("cannot write"));
+}
+
 TEST(Run, AnOutputThatNobodyTakesIsAFailure) {
   // As with `lockstep run ... | head -1`: the reader is gone before the last word.
   const CommandResult result =

@@ -23,6 +23,11 @@ TEST(FailureReport, SaysWhereARankWas) {
   status.pid = 1;
   status.phase = "start";
   EXPECT_EQ(place_text(status), " before the first step, in start");
+  status.phase = "running";
+  status.detail = "mine";
+  EXPECT_EQ(place_text(status), ", in mine") << "a loop of the user's own tells of no steps";
+  status.phase = "start";
+  status.detail = "";
   status.step = 0;
   status.phase = "forward";
   status.detail = "leaf 1.0";
