@@ -38,6 +38,7 @@ GradStore::GradStore(const plan::ParamTable& table, const plan::BucketPlan& buck
       terms_(plan::maximal_subtrees(leaves.grains, leaves.run_of(group.rank()))),
       places_(static_cast<size_t>(leaves.grains)),
       uses_of_bucket_(buckets.buckets.size()),
+      uses_of_param_(table.params.size()),
       arrivals_(bucket_of_each_use(table, buckets, uses), static_cast<int>(buckets.buckets.size()),
                 options.arrivals) {
   int levels = 1;
@@ -71,6 +72,7 @@ GradStore::GradStore(const plan::ParamTable& table, const plan::BucketPlan& buck
               .late = {}};
       if (u > 0) use.side = at::zeros(table_.params[p].shape, options_.type);
       uses_of_bucket_[static_cast<size_t>(bucket)].push_back(static_cast<int>(uses_.size()));
+      uses_of_param_[p].push_back(static_cast<int>(uses_.size()));
       uses_.push_back(std::move(use));
     }
   }
@@ -184,13 +186,14 @@ void GradStore::end_backward() {
 }
 
 bool GradStore::absent(int param) const {
-  return std::none_of(uses_.begin(), uses_.end(),
-                      [param](const Use& use) { return use.param == param && use.filled; });
+  const std::vector<int>& uses = uses_of_param_[static_cast<size_t>(param)];
+  return std::none_of(uses.begin(), uses.end(),
+                      [this](int use) { return uses_[static_cast<size_t>(use)].filled; });
 }
 
 at::Tensor GradStore::late(int param) const {
-  for (const Use& use : uses_) {
-    if (use.param == param && use.late.defined()) return use.late;
+  for (const int use : uses_of_param_[static_cast<size_t>(param)]) {
+    if (uses_[static_cast<size_t>(use)].late.defined()) return uses_[static_cast<size_t>(use)].late;
   }
   return {};
 }
@@ -202,8 +205,9 @@ at::Tensor GradStore::bucket(int bucket) const {
 
 void GradStore::fold_use(int param, int leaf) {
   const at::Tensor slot = slot_view(places_[static_cast<size_t>(leaf)], param);
-  for (const Use& use : uses_) {
-    if (use.param != param || !use.side.defined()) continue;
+  for (const int index : uses_of_param_[static_cast<size_t>(param)]) {
+    const Use& use = uses_[static_cast<size_t>(index)];
+    if (!use.side.defined()) continue;
     kernels::add(slot.data_ptr<float>(), use.side.data_ptr<float>(), slot.numel());
   }
 }

@@ -142,6 +142,7 @@ class GradStore {
   std::vector<at::Tensor> scratch_;       // levels 1, 2, ...
   std::vector<Use> uses_;
   std::vector<std::vector<int>> uses_of_bucket_;  // indices in uses_
+  std::vector<std::vector<int>> uses_of_param_;   // the same
   Arrivals arrivals_;
   std::function<void(int)> ready_;
   BackwardPass pass_;

@@ -1,21 +1,12 @@
 // COLL-3 for tensors: counts and offsets beyond 2^31. Takes 4 GiB and some seconds.
-#include <fstream>
 
 #include "tests/comm/on_ranks.h"
+#include "tests/support/available_memory.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kCount = (int64_t{1} << 31) + 8;
-
-int64_t available_gib() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  for (int64_t kib = 0; file >> name >> kib; file.ignore(64, '\n')) {
-    if (name == "MemAvailable:") return kib >> 20;
-  }
-  return 0;
-}
 
 void check(ProcessGroup& group, at::Tensor x) {
   ASSERT_EQ(x.numel(), kCount);
@@ -34,7 +25,7 @@ void check(ProcessGroup& group, at::Tensor x) {
 }
 
 TEST(LongCases, COLL_3_CountsAndOffsetsBeyond31Bits) {
-  if (available_gib() < 6) GTEST_SKIP() << "needs 6 GiB of free memory";
+  if (lockstep::testing::available_gib() < 6) GTEST_SKIP() << "needs 6 GiB of free memory";
   test::on_ranks({2},
                  [](ProcessGroup& group) { check(group, group.allocate({kCount}, at::kByte)); });
 }

@@ -3,23 +3,14 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "tests/net/ranks.h"
+#include "tests/support/available_memory.h"
 
 namespace lockstep::net::testing {
 namespace {
 
 constexpr int64_t kCount = (int64_t{1} << 31) + 8;
-
-int64_t available_gib() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  for (int64_t kib = 0; file >> name >> kib; file.ignore(64, '\n')) {
-    if (name == "MemAvailable:") return kib >> 20;
-  }
-  return 0;
-}
 
 int64_t different_from(const uint8_t* data, int64_t first, int64_t last, uint8_t wanted) {
   return (last - first) - std::count(data + first, data + last, wanted);
@@ -38,7 +29,7 @@ void check(Group& group, uint8_t* x) {
 class LongCases : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (available_gib() < 6) GTEST_SKIP() << "needs 6 GiB of free memory";
+    if (lockstep::testing::available_gib() < 6) GTEST_SKIP() << "needs 6 GiB of free memory";
   }
 };
 
