@@ -69,6 +69,7 @@ CommandResult Command::wait() {
 }
 
 std::string Command::output_so_far() const { return text_of(folder_.file("out")); }
+std::string Command::errors_so_far() const { return text_of(folder_.file("err")); }
 
 bool eventually(const std::function<bool()>& done) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);

@@ -32,8 +32,9 @@ class Command {
   Command& operator=(const Command&) = delete;
 
   pid_t pid() const { return pid_; }
-  /// What it has written to stdout until now.
+  /// What it has written to stdout, and to stderr, until now.
   std::string output_so_far() const;
+  std::string errors_so_far() const;
   CommandResult wait();
 
  private:

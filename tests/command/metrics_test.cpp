@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -21,12 +22,6 @@ namespace {
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
-/// What a program under way has written to stderr: its descriptor 2 is a file.
-std::string err_of(const Command& job) {
-  std::ifstream in("/proc/" + std::to_string(job.pid()) + "/fd/2");
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 /// The answer of 127.0.0.1 to a GET, empty if nobody listens.
 std::string get(int port, const std::string& path) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -34,6 +29,8 @@ std::string get(int port, const std::string& path) {
   to.sin_family = AF_INET;
   to.sin_port = htons(static_cast<uint16_t>(port));
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const timeval patience{.tv_sec = 10, .tv_usec = 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   std::string answer;
   if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) {
     const std::string request = "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -54,14 +51,14 @@ TEST(Metrics, AScrapeOfARunOnTwoRanksSeesItGoOn) {
   int port = 0;
   ASSERT_TRUE(eventually([&] {
     std::smatch found;
-    const std::string err = err_of(job);
+    const std::string err = job.errors_so_far();
     if (!std::regex_search(err, found,
                            std::regex("metrics at http://127.0.0.1:([0-9]+)/metrics"))) {
       return false;
     }
     port = std::stoi(found[1]);
     return true;
-  })) << err_of(job);
+  })) << job.errors_so_far();
   const auto steps = [&] {
     std::smatch found;
     const std::string page = get(port, "/metrics");
