@@ -17,14 +17,9 @@ using std::chrono::milliseconds;
 // Ranks that were started together come together: who has not by then is not told of a refusal.
 constexpr milliseconds kTimeToRefuse{5000};
 
-std::optional<std::string> variable(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
 /// The region that a Lockstep launcher has made for these ranks, or a new one.
 std::shared_ptr<net::Region> region_for(const launch::Place& place) {
-  const auto inherited = variable("LOCKSTEP_REGION_FD");
+  const auto inherited = launch::own_variable("LOCKSTEP_REGION_FD");
   if (place.launcher == launch::Launcher::lockstep && inherited) {
     return net::Region::attach(std::atoi(inherited->c_str()));
   }
@@ -46,8 +41,9 @@ launch::Share share_of(const launch::Place& place, const launch::Received& recei
 }  // namespace
 
 std::optional<launch::Place> joined_place() {
-  launch::Place place = launch::place_from(variable);
-  if (place.world_size == 1 || variable("LOCKSTEP_ENGINE") == "threads") return std::nullopt;
+  launch::Place place = launch::place_from(launch::own_variable);
+  if (place.world_size == 1 || launch::own_variable("LOCKSTEP_ENGINE") == "threads")
+    return std::nullopt;
   return place;
 }
 

@@ -1,6 +1,7 @@
 #include "lockstep/launch/place.h"
 
 #include <charconv>
+#include <cstdlib>
 #include <numeric>
 
 #include "lockstep/base/error.h"
@@ -200,6 +201,11 @@ const char* name_of(Launcher launcher) {
       break;
   }
   return "no launcher";
+}
+
+std::optional<std::string> own_variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
 Place place_from(const Lookup& lookup) {

@@ -42,6 +42,9 @@ struct Place {
 /// The value of a variable, if it is set.
 using Lookup = std::function<std::optional<std::string>(const std::string& name)>;
 
+/// The Lookup of this process's environment.
+std::optional<std::string> own_variable(const std::string& name);
+
 /// Throws EnvironmentError, naming variable and value, for what is no number, is missing, or does
 /// not fit the rest (a rank that is not below the world size).
 Place place_from(const Lookup& lookup);

@@ -41,11 +41,6 @@ void report(const Environment& environment, net::Endpoint* endpoint, const std::
   }
 }
 
-std::optional<std::string> variable(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
 /// The region, and the options of a rank in it.
 struct Meeting {
   std::shared_ptr<net::Region> region;
@@ -105,7 +100,7 @@ int run_rank(const Meeting& meeting, const Environment& environment, int rank,
 Environment read_environment() {
   Environment environment;
   if (const char* engine = std::getenv("LOCKSTEP_ENGINE")) environment.engine = engine;
-  environment.place = launch::place_from(variable);
+  environment.place = launch::place_from(launch::own_variable);
   environment.rank = environment.place.rank;
   environment.world_size = environment.place.world_size;
   environment.region_fd = number_from("LOCKSTEP_REGION_FD", -1);
