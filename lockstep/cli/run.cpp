@@ -22,6 +22,28 @@ constexpr const char* kExample = "  lockstep run -n 2 -- ./my_program --its-own 
                              kExample));
 }
 
+bool is_numbered(const std::string& name, const std::string& before, const std::string& after) {
+  if (!name.starts_with(before) || !name.ends_with(after)) return false;
+  if (name.size() <= before.size() + after.size()) return false;
+  const auto digits =
+      std::string_view(name).substr(before.size(), name.size() - before.size() - after.size());
+  return digits.find_first_not_of("0123456789") == std::string::npos;
+}
+
+/// What an earlier job of more ranks or restarts left would be taken for this one's.
+void remove_earlier_logs(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename();
+    if (is_numbered(name, "restart_", "") && entry.is_directory(error)) {
+      remove_earlier_logs(entry.path());
+      std::filesystem::remove(entry.path(), error);  // unless the user has put something there
+    } else if (is_numbered(name, "rank_", ".log") || name == "last_operations.txt") {
+      std::filesystem::remove(entry.path(), error);
+    }
+  }
+}
+
 void make_log_folder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -104,7 +126,10 @@ int run_command_of_ranks(const std::vector<std::string>& args) {
   if (!parse_run(args, parsed)) return 0;
   launch::JobOptions& job = parsed.job;
   if (job.ranks < 1) throw UsageError(base::str("-n ", job.ranks, ": a job has at least 1 rank"));
-  if (!job.log_folder.empty()) make_log_folder(job.log_folder);
+  if (!job.log_folder.empty()) {
+    make_log_folder(job.log_folder);
+    if (parsed.nodes.nodes == 1) remove_earlier_logs(job.log_folder);  // nodes may share the folder
+  }
   if (parsed.nodes.nodes == 1) return run_and_report(job);
   launch::Rendezvous rendezvous(parsed.nodes);
   job.nodes = &rendezvous;

@@ -125,6 +125,7 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   at::Tensor peak = at::full({1}, measure_gemm_peak(), at::kDouble);
   context_.world->all_reduce(peak).wait();
   gemm_peak_ = peak.item<double>();
+  flops_per_term_ = task_->flops_per_term();
 
   if (context_.world->rank() == 0) {
     log_ = std::make_unique<RunLog>(RunLogOptions{.folder = options_.run_folder,
@@ -282,7 +283,7 @@ StepReport Trainer::report_of(int64_t step, double seconds, double lr) {
           .seconds = seconds,
           .tokens = tokens,
           .tokens_per_second = rate,
-          .mfu = task_->flops_per_term() * rate / gemm_peak_,
+          .mfu = flops_per_term_ * rate / gemm_peak_,
           .memory = account_.current(),
           .comm_bytes = now.bytes - comm_before_.bytes,
           .comm_seconds = now.seconds - comm_before_.seconds,
@@ -354,7 +355,7 @@ std::string Trainer::summarize(int64_t steps_done) {
                 .tokens = steps_done * step_terms(),
                 .epochs = task_->epochs(steps_done * config_.data.global_batch),
                 .tokens_per_second = rate,
-                .mfu = task_->flops_per_term() * rate / gemm_peak_};
+                .mfu = flops_per_term_ * rate / gemm_peak_};
   if (steps_done > 0) {
     run.loss = last_.loss_sum / static_cast<double>(step_terms());
     run.grad_norm = last_.grad_norm;

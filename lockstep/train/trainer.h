@@ -95,7 +95,8 @@ class Trainer {
   std::unique_ptr<RunLog> log_;                          // rank 0
   std::unique_ptr<torch_inside::LayerProfile> profile_;  // rank 0, if asked for
 
-  double gemm_peak_ = 0;  // flop/s of all ranks
+  double gemm_peak_ = 0;       // flop/s of all ranks
+  double flops_per_term_ = 0;  // of the model, forward and backward
   int64_t gemm_flops_at_start_ = 0;
   int64_t samples_ = 0;  // computed by this rank
   StepResult last_;

@@ -112,6 +112,26 @@ TEST(Run, LogsHoldEveryRanksWordsAndRankZeroIsShown) {
   EXPECT_THAT(text_of(folder.file("rank_0001.log")), HasSubstr("err 1\n"));
 }
 
+/// What an earlier job left would be read as this one's; what the user put there stays.
+TEST(Run, ALogFolderHoldsOneJob) {
+  const TempFolder folder;
+  fs::create_directories(folder.file("restart_1/kept"));
+  for (const char* name : {"rank_0002.log", "last_operations.txt", "restart_1/rank_0001.log",
+                           "rank_2.txt", "rank_.log", "restart_1/kept/rank_0000.log"}) {
+    std::ofstream(folder.file(name)) << "earlier\n";
+  }
+  fs::create_directories(folder.file("restart_2"));
+  EXPECT_EQ(run_shell(2, {"--log-dir", folder.path()}, "echo new").exit_code, 0);
+  EXPECT_EQ(text_of(folder.file("rank_0001.log")), "new\n");
+  for (const char* name :
+       {"rank_0002.log", "last_operations.txt", "restart_1/rank_0001.log", "restart_2"}) {
+    EXPECT_FALSE(fs::exists(folder.file(name))) << name;
+  }
+  for (const char* name : {"rank_2.txt", "rank_.log", "restart_1/kept/rank_0000.log"}) {
+    EXPECT_EQ(text_of(folder.file(name)), "earlier\n") << name;
+  }
+}
+
 /// A launcher that is started without a stdout must not give its number to something else.
 TEST(Run, AClosedOutputIsAFailureNotAHang) {
   const std::string own =
