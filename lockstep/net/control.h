@@ -19,7 +19,7 @@
 
 #include "lockstep/net/signal.h"
 #include "lockstep/net/types.h"
-#include "lockstep/plan/collective_steps.h"
+#include "lockstep/plan/sum_plan.h"
 
 namespace lockstep::net {
 

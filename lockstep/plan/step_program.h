@@ -17,7 +17,7 @@
 
 #include "lockstep/plan/batch_plan.h"
 #include "lockstep/plan/buckets.h"
-#include "lockstep/plan/collective_steps.h"
+#include "lockstep/plan/sum_plan.h"
 
 namespace lockstep::plan {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/plan/collective_steps.h"
+#include "lockstep/plan/sum_plan.h"
 #include "tests/comm/on_ranks.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <thread>
 
-#include "lockstep/plan/collective_steps.h"
+#include "lockstep/plan/sum_plan.h"
 #include "tests/net/ranks.h"
 #include "tests/net/values.h"
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "lockstep/plan/collective_steps.h"
+#include "lockstep/plan/sum_plan.h"
 #include "lockstep/plan/sum_tree.h"
 
 namespace lockstep::plan {

@@ -1,8 +1,9 @@
-/// Collectives as values: which rank reads and writes which elements of whose memory.
+/// One canonical sum over the ranks of a group: who brings which terms, in which order they are
+/// added, and the bytes of carrying it out directly over memory that peers can read and write.
 ///
-/// Direct, over memory that peers can read and write: rank r owns slice r of the elements. It reads
-/// that slice of every term, adds them in the order of the sum tree, and writes the result to every
-/// rank. Canonical: the additions are those of the tree, whoever holds the leaves.
+/// Direct: rank r owns slice r of the elements. It reads that slice of every term, adds them in the
+/// order of the sum tree, and writes the result to every rank. Canonical: the additions are those
+/// of the tree, whoever holds the leaves.
 #pragma once
 
 #include <cstdint>

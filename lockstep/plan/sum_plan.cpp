@@ -1,4 +1,4 @@
-#include "lockstep/plan/collective_steps.h"
+#include "lockstep/plan/sum_plan.h"
 
 #include <algorithm>
 
