@@ -6,7 +6,8 @@
 ///              ...
 ///
 /// One executor carries every plan out, over messages or over peers' memory; collective_check.h
-/// proves a plan.
+/// proves a plan, collective_cost.h has the closed forms of what it costs.
+/// Source  docs/concepts/collective_algorithms.md
 #pragma once
 
 #include <cstdint>
