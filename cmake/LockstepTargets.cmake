@@ -3,7 +3,7 @@
 function(lockstep_folder name)
   cmake_parse_arguments(ARG "TORCH" "" "LINKS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/main.cpp$")
+  list(FILTER sources EXCLUDE REGEX "/main.cpp$|/plugins/")
   if(NOT sources)
     add_library(lockstep_${name} INTERFACE)
     set(scope INTERFACE)

@@ -1,5 +1,6 @@
 #include "lockstep/cli/bench.h"
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <map>
@@ -24,7 +25,54 @@ const std::map<std::string, Operation>& operations() {
   return all;
 }
 
+/// Throws UsageError for one that the operation does not have.
+std::vector<plan::Algorithm> parse_algorithms(const std::vector<std::string>& list,
+                                              Operation operation) {
+  std::vector<plan::Algorithm> algorithms;
+  const std::vector<plan::Algorithm> known = plan::algorithms_of(collective_of(operation));
+  for (const std::string& name : list) {
+    const plan::Algorithm algorithm = plan::parse_algorithm(name);
+    if (std::find(known.begin(), known.end(), algorithm) == known.end()) {
+      std::vector<std::string> names;
+      for (const plan::Algorithm one : known) names.push_back(plan::name_of(one));
+      throw UsageError(base::str("lockstep bench: ", net::name_of(operation), " by ", name,
+                                 " is none; there are ", base::joined(names), "."));
+    }
+    algorithms.push_back(algorithm);
+  }
+  return algorithms;
+}
+
 }  // namespace
+
+plan::Collective collective_of(Operation operation) {
+  switch (operation) {
+    case Operation::reduce_scatter:
+      return plan::Collective::reduce_scatter;
+    case Operation::all_gather:
+      return plan::Collective::all_gather;
+    case Operation::broadcast:
+      return plan::Collective::broadcast;
+    case Operation::all_to_all:
+      return plan::Collective::all_to_all;
+    default:
+      return plan::Collective::all_reduce;
+  }
+}
+
+std::vector<std::vector<int>> hosts_of(const BenchOptions& options) {
+  const int each = options.ranks_per_host > 0 ? options.ranks_per_host : options.ranks;
+  std::vector<std::vector<int>> hosts;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    if (rank % each == 0) hosts.emplace_back();
+    hosts.back().push_back(rank);
+  }
+  return hosts;
+}
+
+plan::AlgorithmTable table_of(const BenchOptions& options, plan::Algorithm algorithm) {
+  return {.rules = {{collective_of(options.operation), algorithm}}, .hosts = hosts_of(options)};
+}
 
 int64_t parse_size(const std::string& text) {
   int64_t number = 0;
@@ -48,6 +96,7 @@ bool parse_bench(const std::vector<std::string>& args, BenchOptions& options) {
   std::string max_bytes = "256M";
   std::string step_bytes = "0";
   std::string memory = "heap";
+  std::vector<std::string> algorithms;
   int check = 1;
   std::vector<std::string> names;
   for (const auto& [name, value] : operations()) names.push_back(name);
@@ -69,6 +118,12 @@ bool parse_bench(const std::vector<std::string>& args, BenchOptions& options) {
       ->check(CLI::IsMember({"shm", "threads"}));
   app.add_option("--memory", memory, "heap (shared, nothing is copied) or ordinary")
       ->check(CLI::IsMember({"heap", "ordinary"}));
+  app.add_option("--algorithm", algorithms,
+                 "one or several, as ring,tree; default: direct, in one pass over shared memory")
+      ->delimiter(',');
+  app.add_option("--ranks-per-host", options.ranks_per_host,
+                 "for hierarchical: as if so many ranks shared a host (all)")
+      ->check(CLI::Range(1, 512));
   app.add_flag("--json", options.json, "one JSON object on stdout at the end");
   if (!parse_arguments(app, args)) return false;
   options.operation = operations().at(operation);
@@ -77,6 +132,13 @@ bool parse_bench(const std::vector<std::string>& args, BenchOptions& options) {
   options.step_bytes = parse_size(step_bytes);
   options.in_heap = memory == "heap";
   options.check = check != 0;
+  if (!algorithms.empty()) {
+    options.algorithms = parse_algorithms(algorithms, options.operation);
+  }
+  if (options.ranks_per_host > 0 && options.ranks % options.ranks_per_host != 0) {
+    throw UsageError(base::str("lockstep bench: ", options.ranks, " ranks are no whole hosts of ",
+                               options.ranks_per_host, "."));
+  }
   if (options.min_bytes < 1 || options.min_bytes > options.max_bytes) {
     throw UsageError(base::str("lockstep bench: sizes from ", options.min_bytes, " to ",
                                options.max_bytes,

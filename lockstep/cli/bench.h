@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/net/types.h"
+#include "lockstep/plan/algorithm_table.h"
 
 namespace lockstep::cli {
 
@@ -26,12 +27,23 @@ struct BenchOptions {
   int warmup = 1;
   bool check = true;
   std::string engine = "shm";
-  bool in_heap = true;  // tensors in the shared heap, or in ordinary memory
+  std::vector<plan::Algorithm> algorithms = {plan::Algorithm::direct};
+  int ranks_per_host = 0;  // for hierarchical: as if so many shared a host; 0: all do
+  bool in_heap = true;     // tensors in the shared heap, or in ordinary memory
   bool json = false;
 };
 
 /// Reads the arguments of `lockstep bench`. False: help was asked for, and has been printed.
 bool parse_bench(const std::vector<std::string>& args, BenchOptions& options);
+
+/// What the options' operation is called in plans.
+plan::Collective collective_of(net::Operation operation);
+
+/// The ranks of each host, or as if they were; all of them where the options name none.
+std::vector<std::vector<int>> hosts_of(const BenchOptions& options);
+
+/// `algorithm` for everything, over the options' hosts.
+plan::AlgorithmTable table_of(const BenchOptions& options, plan::Algorithm algorithm);
 
 /// The sizes in bytes that are measured.
 std::vector<int64_t> bench_sizes(const BenchOptions& options);

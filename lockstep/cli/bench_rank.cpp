@@ -60,14 +60,56 @@ struct Timing {
   double min_s = 0;
   double median_s = 0;
   int64_t wrong = 0;
+  int64_t counted_bytes = 0;  // of a call, by all ranks together
 };
+
+plan::CollectivePlan plan_of(const BenchOptions& options, plan::Algorithm algorithm,
+                             int64_t count) {
+  const std::vector<int64_t> counts(static_cast<size_t>(options.ranks), count);
+  switch (options.operation) {
+    case Operation::reduce_scatter:
+      return plan::plan_reduce_scatter(algorithm, counts);
+    case Operation::all_gather:
+      return plan::plan_all_gather(algorithm, counts);
+    case Operation::broadcast:
+      return plan::plan_broadcast(algorithm, options.ranks, kRoot, count);
+    case Operation::all_to_all:
+      return plan::plan_all_to_all(algorithm, {counts.size(), counts});
+    default:
+      if (algorithm != plan::Algorithm::hierarchical) {
+        return plan::plan_all_reduce(algorithm, options.ranks, count);
+      }
+      return plan::plan_hierarchical_all_reduce(hosts_of(options), count);
+  }
+}
+
+/// Of a call, by all ranks together: what their ledgers should count.
+int64_t expected_bytes(const BenchOptions& options, plan::Algorithm algorithm, int64_t count) {
+  constexpr int64_t kWidth = sizeof(float);
+  const bool one_pass = algorithm == plan::Algorithm::direct;
+  const plan::CollectivePlan plan =
+      plan_of(options,
+              algorithm == plan::Algorithm::direct && options.operation == Operation::all_to_all
+                  ? plan::Algorithm::pairwise
+                  : algorithm,
+              count);
+  int64_t bytes = 0;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    // An all-reduce in one pass is shorter where its terms fit into their announcements.
+    bytes += one_pass && options.operation == Operation::all_reduce
+                 ? plan::all_reduce_bytes(plan.terms, rank, count, kWidth)
+                 : plan::bytes_sent(plan, rank, kWidth);
+  }
+  return bytes;
+}
 
 /// One size of one operation.
 class Measurement {
  public:
-  Measurement(Group& group, const BenchOptions& options, int64_t bytes)
+  Measurement(Group& group, const BenchOptions& options, plan::Algorithm algorithm, int64_t bytes)
       : group_(group),
         options_(options),
+        algorithm_(algorithm),
         n_(group.size()),
         per_rank_(is_per_rank(options.operation)),
         count_(bytes / int64_t{sizeof(float)} / (per_rank_ ? n_ : 1)),
@@ -75,6 +117,7 @@ class Measurement {
         a_(group, count_ * (per_rank_ ? n_ : 1), options.in_heap),
         b_(group, count_ * (per_rank_ ? n_ : 1), options.in_heap) {}
 
+  plan::Algorithm algorithm() const { return algorithm_; }
   int64_t count() const { return count_; }
   int64_t bytes() const { return a_.count() * int64_t{sizeof(float)}; }
 
@@ -85,15 +128,20 @@ class Measurement {
                                                                      : true;
     if (!timing.available) return timing;
     std::vector<double> seconds;
+    int64_t moved = 0;
     for (int i = -options_.warmup; i < options_.iterations; ++i) {
       ++turn_;
       write_input(in_place);
       group_.barrier();
+      moved -= bytes_counted();
       const auto start = std::chrono::steady_clock::now();
       call(in_place);
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+      moved += bytes_counted();
       if (i >= 0) seconds.push_back(taken.count());
     }
+    group_.all_reduce(&moved, 1, DType::i64);
+    timing.counted_bytes = moved / (options_.warmup + options_.iterations);
     group_.all_reduce(seconds.data(), static_cast<int64_t>(seconds.size()), DType::f64,
                       net::ReduceOp::max);
     timing.mean_s =
@@ -115,6 +163,8 @@ class Measurement {
   }
 
   int64_t own_start() const { return group_.rank() * count_; }
+
+  int64_t bytes_counted() const { return group_.ledger()[options_.operation].bytes; }
 
   void write_input(bool in_place) {
     if (options_.operation == Operation::all_gather) {
@@ -190,6 +240,7 @@ class Measurement {
 
   Group& group_;
   const BenchOptions& options_;
+  const plan::Algorithm algorithm_;
   const int n_;
   const bool per_rank_;
   const int64_t count_;  // elements, as nccl-tests counts them
@@ -218,13 +269,26 @@ class Report {
                  "(GB/s)", "");
   }
 
+  /// The rows that follow are of that algorithm.
+  void begin(plan::Algorithm algorithm) {
+    std::fprintf(to_, "# algorithm %s\n", plan::name_of(algorithm).c_str());
+  }
+
   void add(const Measurement& measurement, const Timing& apart, const Timing& in_place) {
     const bool sums = options_.operation == Operation::all_reduce ||
                       options_.operation == Operation::reduce_scatter;
     std::fprintf(to_, " %10lld %12lld %8s %6s %6d  ", static_cast<long long>(measurement.bytes()),
                  static_cast<long long>(measurement.count()), "float", sums ? "sum" : "none",
                  options_.operation == Operation::broadcast ? kRoot : -1);
-    nlohmann::json row = {{"size", measurement.bytes()}, {"count", measurement.count()}};
+    const Timing& done = in_place.available ? in_place : apart;
+    nlohmann::json row = {
+        {"algorithm", plan::name_of(measurement.algorithm())},
+        {"bytes", measurement.bytes()},
+        {"count", measurement.count()},
+        {"expected_bytes", expected_bytes(options_, measurement.algorithm(), measurement.count())},
+        {"counted_bytes", done.counted_bytes},
+        {"wrong",
+         options_.check ? nlohmann::json(apart.wrong + in_place.wrong) : nlohmann::json()}};
     row["out_of_place"] = column(measurement.bytes(), apart);
     std::fputs("   ", to_);
     row["in_place"] = column(measurement.bytes(), in_place);
@@ -286,12 +350,16 @@ int measure(const std::shared_ptr<Group>& world, const BenchOptions& options) {
   std::unique_ptr<Report> report;
   if (world->rank() == 0) report = std::make_unique<Report>(options, world->size());
   int64_t wrong = 0;
-  for (const int64_t bytes : bench_sizes(options)) {
-    Measurement measurement(*world, options, bytes);
-    const Timing apart = measurement.run(/*in_place=*/false);
-    const Timing in_place = measurement.run(/*in_place=*/true);
-    wrong += apart.wrong + in_place.wrong;
-    if (report) report->add(measurement, apart, in_place);
+  for (const plan::Algorithm algorithm : options.algorithms) {
+    if (report) report->begin(algorithm);
+    world->set_algorithms(table_of(options, algorithm));
+    for (const int64_t bytes : bench_sizes(options)) {
+      Measurement measurement(*world, options, algorithm, bytes);
+      const Timing apart = measurement.run(/*in_place=*/false);
+      const Timing in_place = measurement.run(/*in_place=*/true);
+      wrong += apart.wrong + in_place.wrong;
+      if (report) report->add(measurement, apart, in_place);
+    }
   }
   if (report) report->finish();
   return wrong == 0 ? 0 : kWrongResults;

@@ -6,6 +6,7 @@
 #include "lockstep/base/hash.h"
 #include "lockstep/base/str.h"
 #include "lockstep/net/group_core.h"
+#include "lockstep/net/plan_runner.h"
 #include "lockstep/net/staging.h"
 
 namespace lockstep::net {
@@ -87,10 +88,18 @@ void Group::all_gather(const void* in, void* out, std::span<const int64_t> count
   const int64_t width = width_of(type);
   uint64_t hash = 0;
   for (const int64_t count : counts) hash = base::mix64(hash ^ static_cast<uint64_t>(count));
+  const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  const plan::Algorithm algorithm = g.algorithm_for(plan::Collective::all_gather, total * width);
   Descriptor& mine = g.prepare({.operation = Operation::all_gather,
-                                .count = std::accumulate(counts.begin(), counts.end(), int64_t{0}),
+                                .count = total,
                                 .type = type,
+                                .algorithm = algorithm,
                                 .counts_hash = hash});
+  if (g.is_plan(algorithm)) {
+    g.meet(mine);
+    g.runner().all_gather(algorithm, in, out, counts, type, call.entry());
+    return;
+  }
   g.offer(mine, in, counts[g.rank] * width);
   g.meet(mine);
 
@@ -125,8 +134,17 @@ void Group::broadcast(void* data, int64_t count, DType type, int root) {
   Impl& g = *impl_;
   Impl::Call call(g, Operation::broadcast);
   const int64_t bytes = count * width_of(type);
-  Descriptor& mine =
-      g.prepare({.operation = Operation::broadcast, .count = count, .type = type, .root = root});
+  const plan::Algorithm algorithm = g.algorithm_for(plan::Collective::broadcast, bytes);
+  Descriptor& mine = g.prepare({.operation = Operation::broadcast,
+                                .count = count,
+                                .type = type,
+                                .root = root,
+                                .algorithm = algorithm});
+  if (g.is_plan(algorithm)) {
+    g.meet(mine);
+    g.runner().broadcast(algorithm, data, count, type, root, call.entry());
+    return;
+  }
   if (g.rank == root) g.offer(mine, data, bytes);
   g.meet(mine);
 
@@ -159,12 +177,26 @@ void Group::all_to_all(const void* in, std::span<const int64_t> send_counts, voi
   Impl::Call call(g, Operation::all_to_all);
   const int64_t width = width_of(type);
   const int n = size();
-  Descriptor& mine = g.prepare({.operation = Operation::all_to_all, .type = type});
+  // What the others send is not known yet: all must choose alike, so the table's bytes do not
+  // count.
+  const plan::Algorithm algorithm = g.algorithm_for(plan::Collective::all_to_all, 0);
+  Descriptor& mine =
+      g.prepare({.operation = Operation::all_to_all, .type = type, .algorithm = algorithm});
   g.announce_counts(mine, send_counts, recv_counts);
-  g.offer(mine, in, std::accumulate(send_counts.begin(), send_counts.end(), int64_t{0}) * width);
+  if (!g.is_plan(algorithm)) {
+    g.offer(mine, in, std::accumulate(send_counts.begin(), send_counts.end(), int64_t{0}) * width);
+  }
   g.meet(mine);
 
   g.compare_counts(type);
+  if (g.is_plan(algorithm)) {
+    std::vector<std::vector<int64_t>> splits(static_cast<size_t>(n));
+    for (int p = 0; p < n; ++p) {
+      for (int q = 0; q < n; ++q) splits[p].push_back(g.sent(p, q));
+    }
+    g.runner().all_to_all(algorithm, in, out, splits, type, call.entry());
+    return;
+  }
   const auto sent_before = [&](int from) {
     int64_t before = 0;
     for (int q = 0; q < g.rank; ++q) before += g.sent(from, q);

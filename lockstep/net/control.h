@@ -19,7 +19,7 @@
 
 #include "lockstep/net/signal.h"
 #include "lockstep/net/types.h"
-#include "lockstep/plan/sum_plan.h"
+#include "lockstep/plan/collective_steps.h"
 
 namespace lockstep::net {
 
@@ -27,7 +27,7 @@ namespace lockstep::net {
 inline constexpr int kMaxGroups = 1024;
 inline constexpr int kRecentOperations = 20;
 inline constexpr uint64_t kRegionMagic = 0x6c6f636b73746570;  // "lockstep"
-inline constexpr uint32_t kRegionVersion = 1;
+inline constexpr uint32_t kRegionVersion = 2;
 
 /// Text that another process may read while it is written: a sequence lock. One writer at a time.
 template <int kBytes>
@@ -123,7 +123,8 @@ struct alignas(64) Descriptor {
   DType type;
   ReduceOp reduce_op;
   uint8_t inlined;  // all this rank's data are in here: kInPayload or kInFew
-  int32_t root;
+  int16_t root;
+  plan::Algorithm algorithm;
   int64_t count;
   uint64_t counts_hash;  // of the counts by rank, or of a name
   int64_t in;            // addresses for peers; kNotReachable for memory that they cannot read
@@ -154,6 +155,10 @@ struct alignas(64) Parcel {
 
 inline constexpr int kParcels = 4;
 
+/// Messages of the user and those of a collective plan do not meet: each has channels of its own.
+enum class Lane { messages, plans };
+inline constexpr int kLanes = 2;
+
 /// From this rank to one peer, and what this rank has taken from that peer.
 struct alignas(64) Channel {
   Signal posted;
@@ -164,6 +169,7 @@ struct alignas(64) Channel {
 struct GroupLines {
   std::array<Descriptor, 2> slots;
   alignas(64) Signal steps;                  // phases inside collectives
+  alignas(64) Bell bell;                     // this rank sleeps for want of parcels of a plan
   std::atomic<int64_t> staging;              // address of this rank's staging block
   std::atomic<uint32_t> moving;              // 1 while this rank uses memory of other threads
   std::atomic<int64_t> waiting_since;        // ns of the steady clock; 0: in no long wait

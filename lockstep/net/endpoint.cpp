@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/net/group_core.h"
+#include "lockstep/net/transport.h"
 #include "lockstep/net/watchdog.h"
 
 namespace lockstep::net {
@@ -85,6 +86,7 @@ void Endpoint::fail(const std::string& message, int exit_code) {
 void Endpoint::finish() {
   RankControl& control = impl_->region->impl().control(impl_->rank);
   control.finished.store(1, std::memory_order_release);
+  if (impl_->options.engine) impl_->options.engine->finish();
 }
 
 }  // namespace lockstep::net

@@ -6,6 +6,7 @@
 #include "lockstep/base/hash.h"
 #include "lockstep/base/str.h"
 #include "lockstep/net/group_core.h"
+#include "lockstep/net/plan_runner.h"
 
 namespace lockstep::net {
 
@@ -75,6 +76,7 @@ std::shared_ptr<Group> Group::subgroup(const std::vector<int>& ranks, const std:
   auto impl = std::make_unique<Impl>(impl_->endpoint, impl_->endpoint.impl().self.lock(), id, name,
                                      std::move(members));
   impl->timeout = impl_->timeout;
+  impl->algorithms = impl_->algorithms;
   return std::shared_ptr<Group>(new Group(std::move(impl)));
 }
 
@@ -88,6 +90,13 @@ void Group::set_timeout(std::chrono::milliseconds timeout) {
   }
   impl_->timeout = timeout;
 }
+
+void Group::set_algorithms(plan::AlgorithmTable algorithms) {
+  impl_->algorithms = std::move(algorithms);
+  if (impl_->plans) impl_->plans->forget();  // a hierarchical plan is of the hosts it was made for
+}
+
+const plan::AlgorithmTable& Group::algorithms() const { return impl_->algorithms; }
 
 const Ledger& Group::ledger() const { return impl_->read_ledger(); }
 void Group::reset_ledger() {

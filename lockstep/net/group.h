@@ -23,6 +23,7 @@
 
 #include "lockstep/net/ledger.h"
 #include "lockstep/net/types.h"
+#include "lockstep/plan/algorithm_table.h"
 #include "lockstep/plan/sum_tree.h"
 
 namespace lockstep::net {
@@ -109,6 +110,10 @@ class Group {
   void abort(const std::string& message);
 
   void set_timeout(std::chrono::milliseconds timeout);
+  /// From the next call on, of this group and of sub-groups made from it. All ranks pass the same
+  /// table, or meet as a mismatch. The endpoint's options say what it is at first.
+  void set_algorithms(plan::AlgorithmTable algorithms);
+  const plan::AlgorithmTable& algorithms() const;
   const Ledger& ledger() const;
   void reset_ledger();
 

@@ -4,11 +4,14 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <numeric>
 
 #include "lockstep/base/assert.h"
 #include "lockstep/base/str.h"
 #include "lockstep/net/guard.h"
+#include "lockstep/net/plan_runner.h"
 #include "lockstep/net/ticks.h"
+#include "lockstep/net/transport.h"
 #include "lockstep/net/watchdog.h"
 
 namespace lockstep::net {
@@ -32,11 +35,13 @@ Group::Impl::Impl(Endpoint& endpoint, std::shared_ptr<Endpoint> keeps_endpoint, 
       region(endpoint.impl().region->impl()),
       control(region.control(endpoint.rank())),
       direct_memory(endpoint.impl().direct_memory),
+      engine(endpoint.impl().options.engine.get()),
       id(id),
       name(std::move(name)),
       members(std::move(members)),
       checks(endpoint.impl().options.checks),
-      timeout(endpoint.impl().options.timeout) {
+      timeout(endpoint.impl().options.timeout),
+      algorithms(endpoint.impl().options.algorithms) {
   if (endpoint.impl().options.oversubscribed) patience = Patience::oversubscribed();
   seconds_per_tick();  // starts its clock
   for (int r = 0; r < size(); ++r) {
@@ -126,7 +131,8 @@ Descriptor& Group::Impl::prepare(const What& what) {
   mine.type = what.type;
   mine.reduce_op = what.reduce_op;
   mine.inlined = kInPayload;
-  mine.root = what.root;
+  mine.root = static_cast<int16_t>(what.root);
+  mine.algorithm = what.algorithm;
   mine.count = what.count;
   mine.counts_hash = what.counts_hash;
   mine.in = kNotReachable;
@@ -136,6 +142,26 @@ Descriptor& Group::Impl::prepare(const What& what) {
   record(what.operation, what.count, what.type, what.reduce_op, collectives);
   waiting = false;
   return mine;
+}
+
+plan::Algorithm Group::Impl::algorithm_for(plan::Collective operation, int64_t bytes) const {
+  if (size() == 1) return plan::Algorithm::direct;
+  return algorithms.choose(operation, bytes);
+}
+
+std::vector<std::vector<int>> Group::Impl::hosts() const {
+  std::vector<std::vector<int>> hosts;
+  for (const std::vector<int>& of_world : algorithms.hosts) {
+    std::vector<int> here;
+    for (int r = 0; r < size(); ++r) {
+      if (std::count(of_world.begin(), of_world.end(), members[r]) > 0) here.push_back(r);
+    }
+    if (!here.empty()) hosts.push_back(std::move(here));
+  }
+  if (!hosts.empty()) return hosts;
+  std::vector<int> all(static_cast<size_t>(size()));
+  std::iota(all.begin(), all.end(), 0);
+  return {all};
 }
 
 void Group::Impl::offer(Descriptor& mine, const void* data, int64_t bytes) {
@@ -285,11 +311,50 @@ void Group::Impl::throw_if_broken(uint64_t up_to) {
 void Group::Impl::wait_for(int peer, Signal& signal, uint32_t target) {
   if (signal.reached(target)) return;
   wait_until(signal, target, patience, [&] {
-    if (checks.watchdog) check(peer, signal, target);
+    if (checks.watchdog) check(wait_on(peer, signal, target));
   });
 }
 
-void Group::Impl::check(int peer, const Signal& signal, uint32_t target) {
+void Group::Impl::wait_for(Transport& transport) {
+  const auto is_complete = [&] {
+    try {
+      return transport.progress();
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {  // of an engine's own library
+      fail(error.what());
+    }
+  };
+  for (int i = 0; i <= patience.spins; ++i) {
+    if (is_complete()) return;
+    cpu_pause();
+  }
+  for (int i = 0; i < patience.yields; ++i) {
+    sched_yield();
+    if (is_complete()) return;
+  }
+  const auto has_come = [&](int peer) { return !transport.awaits(peer); };
+  while (!is_complete()) {
+    int missing = 0;
+    while (missing + 1 < size() && has_come(missing)) ++missing;
+    if (checks.watchdog) check({missing, "done their part", has_come});
+    transport.nap();
+  }
+}
+
+Group::Impl::Wait Group::Impl::wait_on(int peer, const Signal& signal, uint32_t target) const {
+  if (!current.empty()) {
+    return {peer, "", [&signal, target](int) { return signal.reached(target); }};
+  }
+  if (&signal == &lines[peer]->steps) {
+    return {peer, "done their part",
+            [this, target](int p) { return lines[p]->steps.reached(target); }};
+  }
+  return {peer, "arrived",
+          [this, target](int p) { return lines[p]->slots[sequence & 1].arrived.reached(target); }};
+}
+
+void Group::Impl::check(const Wait& wait) {
   const auto now = Clock::now();
   if (!waiting) {
     waiting = true;
@@ -297,33 +362,34 @@ void Group::Impl::check(int peer, const Signal& signal, uint32_t target) {
     deadline = now + timeout;
     next_look = now + kLookInterval;
   }
-  lines[rank]->waiting_for.store(members[peer], std::memory_order_relaxed);
+  lines[rank]->waiting_for.store(members[wait.peer], std::memory_order_relaxed);
   if (region.header().aborted.load(std::memory_order_acquire) != 0) {
     finished = here() + "the job was aborted: " + region.header().abort_message.get();
     throw_finished();
   }
-  if (signal.reached(target)) return;  // what it came with is compared next
+  if (wait.has_come(wait.peer)) return;  // what it came with is compared next
   throw_if_broken(~uint64_t{0});
   if (now >= next_look) {
     next_look = now + kLookInterval;
-    look_at_processes(peer, signal, target);
+    look_at_processes(wait);
   }
-  if (now >= deadline) time_out(peer, signal, target);
+  if (now >= deadline) time_out(wait);
 }
 
-void Group::Impl::look_at_processes(int peer, const Signal& signal, uint32_t target) {
+void Group::Impl::look_at_processes(const Wait& wait) {
   const auto has_finished = [&](int p) {
     return region.control(members[p]).finished.load(std::memory_order_acquire) != 0;
   };
   // Who has left may have said why after the caller looked: its words, read when it is known to be
   // gone, come before its absence.
-  if (has_finished(peer) && !signal.reached(target)) {
+  if (has_finished(wait.peer) && !wait.has_come(wait.peer)) {
     throw_if_broken(~uint64_t{0});
-    fail(base::str("rank ", peer, " has left the job in good order without making this call."));
+    fail(
+        base::str("rank ", wait.peer, " has left the job in good order without making this call."));
   }
   for (int p = 0; p < size() && !direct_memory; ++p) {
     if (!process_is_gone(*endpoint.impl().region, members[p]) || has_finished(p)) continue;
-    if (signal.reached(target)) continue;
+    if (wait.has_come(wait.peer)) continue;
     throw_if_broken(~uint64_t{0});
     const RankStatus status = endpoint.region().status(members[p]);
     if (!status.error.empty()) fail(base::str("rank ", p, " failed: ", status.error), true);
@@ -333,24 +399,20 @@ void Group::Impl::look_at_processes(int peer, const Signal& signal, uint32_t tar
   }
 }
 
-void Group::Impl::time_out(int peer, const Signal& signal, uint32_t target) {
+void Group::Impl::time_out(const Wait& wait) {
   std::vector<int> missing;
   std::vector<int> there;
   const bool in_collective = current.empty();
-  const bool in_step = &signal == &lines[peer]->steps;
   for (int p = 0; p < size(); ++p) {
-    if (p == rank || (!in_collective && p != peer)) continue;
-    const Signal& theirs = !in_collective ? signal
-                           : in_step      ? lines[p]->steps
-                                          : lines[p]->slots[sequence & 1].arrived;
-    (theirs.reached(target) ? there : missing).push_back(p);
+    if (p == rank || (!in_collective && p != wait.peer)) continue;
+    (wait.has_come(p) ? there : missing).push_back(p);
   }
   if (missing.empty()) return;  // it came this very moment
   std::string text =
       base::str("no word from ", ranks_text(missing), " for ", seconds_text(timeout));
   if (!there.empty()) {
-    text += base::str("; ", ranks_text(there), there.size() == 1 ? " has " : " have ",
-                      in_step ? "done their part" : "arrived");
+    text +=
+        base::str("; ", ranks_text(there), there.size() == 1 ? " has " : " have ", wait.their_word);
   }
   text += ".";
   if (in_collective) {

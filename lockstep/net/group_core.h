@@ -10,6 +10,7 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,6 +23,10 @@
 #include "lockstep/net/group.h"
 
 namespace lockstep::net {
+
+class MessageEngine;
+class PlanRunner;
+class Transport;
 
 /// How a list of terms is added, worked out once per layout of terms.
 struct SumRecipe {
@@ -72,11 +77,21 @@ struct Group::Impl {
     DType type = DType::u8;
     ReduceOp reduce_op = ReduceOp::sum;
     int root = 0;
+    plan::Algorithm algorithm = plan::Algorithm::direct;
     uint64_t counts_hash = 0;
     int leaves = 0;
   };
 
   const Ledger& read_ledger();
+
+  /// By the table; `bytes`: of a rank's tensor.
+  plan::Algorithm algorithm_for(plan::Collective operation, int64_t bytes) const;
+  /// Whether that is a plan over messages, instead of one pass over peers' memory.
+  bool is_plan(plan::Algorithm algorithm) const {
+    return algorithm != plan::Algorithm::direct || (engine != nullptr && size() > 1);
+  }
+  /// The group's ranks by host.
+  std::vector<std::vector<int>> hosts() const;
 
   /// The slot of the next collective, filled in but not announced.
   Descriptor& prepare(const What& what);
@@ -129,12 +144,21 @@ struct Group::Impl {
   [[noreturn]] void throw_finished();
   /// If a peer has found that the group ends with a collective up to that number.
   void throw_if_broken(uint64_t up_to);
-  /// Called while waiting for `peer`, whose word is still missing.
-  void check(int peer, const Signal& signal, uint32_t target);
+  /// What a wait is for, once it is no longer short.
+  struct Wait {
+    int peer;                // whose word is missing at the moment
+    const char* their_word;  // what peers have done who are not missing: "arrived"
+    std::function<bool(int peer)> has_come;
+  };
+  Wait wait_on(int peer, const Signal& signal, uint32_t target) const;
+  /// Throws when there is no more sense in waiting.
+  void check(const Wait& wait);
   /// Throws if the peer has left the job, or the process of any member is gone.
-  void look_at_processes(int peer, const Signal& signal, uint32_t target);
-  void time_out(int peer, const Signal& signal, uint32_t target);
+  void look_at_processes(const Wait& wait);
+  void time_out(const Wait& wait);
   void wait_for(int peer, Signal& signal, uint32_t target);
+  /// Until all that was started is complete.
+  void wait_for(Transport& transport);
   void record(Operation operation, int64_t count, DType type, ReduceOp reduce_op, uint64_t number);
 
   // ---- sums (reductions.cpp); leaves 0: leaf r is rank r's one term ----
@@ -145,6 +169,8 @@ struct Group::Impl {
                         std::span<const int64_t> counts, DType type, ReduceOp op);
   /// Names the terms, each of `bytes`; returns where copies of them lie if they were copied.
   char* announce_terms(Descriptor& mine, std::span<const Term> terms, int leaves, int64_t bytes);
+  /// The same without addresses: which leaves they are.
+  void announce_leaves(Descriptor& mine, std::span<const Term> terms, int leaves);
   const SumRecipe& recipe_for_call(int leaves);
   /// Where a term of the current call is; null if it is out of reach.
   const char* term_of(const SumRecipe::Source& source, std::span<const Term> mine, int leaves,
@@ -152,6 +178,10 @@ struct Group::Impl {
   /// Points `term_pointers` at every term of the sum; how many are in peers' memory.
   int64_t find_terms(const SumRecipe& recipe, std::span<const Term> mine, int leaves,
                      int64_t bytes);
+
+  // ---- plans (plan_runner.cpp) ----
+
+  PlanRunner& runner();
 
   // ---- moves (collectives.cpp) ----
 
@@ -185,6 +215,7 @@ struct Group::Impl {
   Region::Impl& region;
   RankControl& control;  // this rank's
   const bool direct_memory;
+  MessageEngine* const engine;  // null: the region carries tensors
   const int id;
   const std::string name;
   const std::vector<int> members;
@@ -193,6 +224,7 @@ struct Group::Impl {
   const CallChecks checks;
   Patience patience;
   std::chrono::milliseconds timeout;
+  plan::AlgorithmTable algorithms;
   Ledger ledger;                             // its seconds are brought up to date when read
   std::array<int64_t, kOperations> ticks{};  // in calls, by operation
 
@@ -209,6 +241,7 @@ struct Group::Impl {
   std::array<Scratch, 2> lists;    // lists too long for a descriptor, by slot
   std::array<Scratch, 2> bounces;  // copies of data that peers cannot reach, by slot
   Scratch staging;
+  std::unique_ptr<PlanRunner> plans;       // made when first used
   SumRecipe by_rank;                       // leaf r on rank r
   std::vector<SumRecipe> recipes;          // of the last layouts of terms
   size_t next_recipe = 0;                  // to be replaced next

@@ -30,6 +30,7 @@ std::string describe(Operation operation, int64_t count, DType type, ReduceOp re
 std::string describe(const Descriptor& d) {
   std::string text = describe(d.operation, d.count, d.type, d.reduce_op, d.root);
   if (d.leaves > 0) text += base::str(" over ", d.leaves, " leaves");
+  if (d.algorithm != plan::Algorithm::direct) text += ", " + plan::name_of(d.algorithm);
   return text;
 }
 

@@ -38,8 +38,8 @@ void Group::Impl::send(const void* data, int64_t count, DType type, int to, int 
       base::str("send of ", message_text(count, type, tag), " to rank ", to, " on \"", name, "\"");
   waiting = false;
   record(Operation::send, count, type, ReduceOp::sum, ++messages);
-  Channel& ours = region.channel(members[rank], id, to);
-  Signal& taken_there = region.channel(members[to], id, rank).taken;
+  Channel& ours = region.channel(members[rank], id, to, Lane::messages);
+  Signal& taken_there = region.channel(members[to], id, rank, Lane::messages).taken;
   Outbox& outbox = outboxes[to];
   const int64_t width = width_of(type);
   const int64_t address = address_of(data, count * width);
@@ -74,8 +74,8 @@ void Group::Impl::receive(void* data, int64_t count, DType type, int from, int t
                       name, "\"");
   waiting = false;
   record(Operation::recv, count, type, ReduceOp::sum, ++messages);
-  Channel& theirs = region.channel(members[from], id, rank);
-  Signal& taken_here = region.channel(members[rank], id, from).taken;
+  Channel& theirs = region.channel(members[from], id, rank, Lane::messages);
+  Signal& taken_here = region.channel(members[rank], id, from, Lane::messages).taken;
   const int64_t width = width_of(type);
   int64_t done = 0;
   do {

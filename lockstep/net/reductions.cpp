@@ -5,6 +5,7 @@
 #include "lockstep/base/hash.h"
 #include "lockstep/base/str.h"
 #include "lockstep/net/group_core.h"
+#include "lockstep/net/plan_runner.h"
 #include "lockstep/net/reduce_kernels.h"
 #include "lockstep/net/staging.h"
 
@@ -70,6 +71,15 @@ char* Group::Impl::announce_terms(Descriptor& mine, std::span<const Term> terms,
   return mine.inlined ? nullptr : copies;
 }
 
+void Group::Impl::announce_leaves(Descriptor& mine, std::span<const Term> terms, int leaves) {
+  mine.inlined = 0;
+  if (leaves == 0) return;
+  mine.items = static_cast<int32_t>(terms.size());
+  auto* list = static_cast<TermEntry*>(
+      list_room(mine, std::ssize(terms) * static_cast<int64_t>(sizeof(TermEntry))));
+  for (const Term& term : terms) *list++ = {term.leaves.lo, term.leaves.hi, kNotReachable};
+}
+
 const SumRecipe& Group::Impl::recipe_for_call(int leaves) {
   if (leaves == 0) return by_rank;
   const auto same = [&](const SumRecipe& recipe) {
@@ -129,11 +139,20 @@ void Group::Impl::reduce_to_all(std::span<const Term> terms, int leaves, void* r
   Call call(*this, Operation::all_reduce);
   const int64_t width = width_of(type);
   const int64_t bytes = count * width;
+  const plan::Algorithm algorithm = algorithm_for(plan::Collective::all_reduce, bytes);
   Descriptor& mine = prepare({.operation = Operation::all_reduce,
                               .count = count,
                               .type = type,
                               .reduce_op = op,
+                              .algorithm = algorithm,
                               .leaves = leaves});
+  if (is_plan(algorithm)) {
+    announce_leaves(mine, terms, leaves);
+    meet(mine);
+    runner().all_reduce(algorithm, terms, recipe_for_call(leaves), result, count, type, op,
+                        call.entry());
+    return;
+  }
   char* copies = announce_terms(mine, terms, leaves, bytes);
   mine.out = address_of(result, bytes);
   if (mine.out == kNotReachable && bytes <= kBounceBytes) {
@@ -191,12 +210,21 @@ void Group::Impl::reduce_to_owners(std::span<const Term> terms, int leaves, void
     hash = base::mix64(hash ^ static_cast<uint64_t>(counts[p]));
   }
   const int64_t bytes = total * width;
+  const plan::Algorithm algorithm = algorithm_for(plan::Collective::reduce_scatter, bytes);
   Descriptor& mine = prepare({.operation = Operation::reduce_scatter,
                               .count = total,
                               .type = type,
                               .reduce_op = op,
+                              .algorithm = algorithm,
                               .counts_hash = hash,
                               .leaves = leaves});
+  if (is_plan(algorithm)) {
+    announce_leaves(mine, terms, leaves);
+    meet(mine);
+    runner().reduce_scatter(algorithm, terms, recipe_for_call(leaves), out, counts, type, op,
+                            call.entry());
+    return;
+  }
   announce_terms(mine, terms, leaves, bytes);
   meet(mine);
 

@@ -38,7 +38,8 @@ struct Layout {
   int64_t heap_bytes;
 
   int64_t group_stride() const {
-    return round_up(static_cast<int64_t>(sizeof(GroupLines) + ranks * sizeof(Channel)), kPage);
+    return round_up(static_cast<int64_t>(sizeof(GroupLines) + kLanes * ranks * sizeof(Channel)),
+                    kPage);
   }
   int64_t control_bytes() const { return round_up(sizeof(RankControl), kPage); }
   int64_t rank_stride() const { return control_bytes() + kMaxGroups * group_stride(); }
@@ -119,9 +120,10 @@ GroupLines& Region::Impl::lines(int rank, int group) const {
   return *reinterpret_cast<GroupLines*>(base + layout_of(*this).lines(rank, group));
 }
 
-Channel& Region::Impl::channel(int rank, int group, int peer) const {
+Channel& Region::Impl::channel(int rank, int group, int peer, Lane lane) const {
+  const int64_t index = static_cast<int>(lane) * int64_t{ranks} + peer;
   return *reinterpret_cast<Channel*>(base + layout_of(*this).lines(rank, group) +
-                                     sizeof(GroupLines) + peer * sizeof(Channel));
+                                     sizeof(GroupLines) + index * sizeof(Channel));
 }
 
 char* Region::Impl::heap(int rank) const { return base + layout_of(*this).heap(rank); }

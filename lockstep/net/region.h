@@ -22,7 +22,7 @@ struct Region::Impl {
   RankControl& control(int rank) const;
   GroupLines& lines(int rank, int group) const;
   /// The channel of `rank` to and from the `peer`-th member of `group`.
-  Channel& channel(int rank, int group, int peer) const;
+  Channel& channel(int rank, int group, int peer, Lane lane) const;
   char* heap(int rank) const;
   bool contains(const void* data, int64_t size) const {
     const auto* at = static_cast<const char*>(data);

@@ -42,6 +42,31 @@ struct Signal {
   void wake();
 };
 
+/// For a rank that waits for any of several signals: whoever raises one of them rings.
+struct Bell {
+  std::atomic<uint32_t> rings{0};
+  std::atomic<uint32_t> sleepers{0};
+
+  void ring() {
+    // After the seq_cst store of Signal::raise: either the sleeper sees what was raised or we see
+    // it.
+    if (sleepers.load(std::memory_order_seq_cst) != 0) wake();
+  }
+
+  /// Sleeps until rung, at most `slice`, unless there is something to do already.
+  template <class Ready>
+  void sleep(std::chrono::microseconds slice, Ready&& ready) {
+    sleepers.fetch_add(1, std::memory_order_seq_cst);
+    const uint32_t seen = rings.load(std::memory_order_seq_cst);
+    if (!ready()) wait_while(seen, slice);
+    sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
+ private:
+  void wake();
+  void wait_while(uint32_t seen, std::chrono::microseconds slice);
+};
+
 /// How patiently a rank spins before it gives its core away.
 struct Patience {
   int spins = 2000;  // about 50 us

@@ -17,6 +17,8 @@
 
 namespace lockstep::net {
 
+class MessageEngine;
+
 /// What a rank was last seen doing. Any process that maps the region can read it.
 struct RankStatus {
   int64_t step = -1;   // optimizer step, -1 before the first
@@ -78,6 +80,11 @@ struct EndpointOptions {
   bool oversubscribed = false;
   /// All on, except to measure what they cost.
   CallChecks checks = {};
+  /// Direct is one pass over peers' memory here; other algorithms are plans over messages.
+  plan::AlgorithmTable algorithms = {};
+  /// Carries tensors between the ranks, all by plans; null: the region does. What calls say of
+  /// themselves (guard, watchdog, abort) goes through the region in any case.
+  std::shared_ptr<MessageEngine> engine = {};
 };
 
 /// One rank's way to its peers.

@@ -112,20 +112,15 @@ int bruck_all_gather(CollectiveBuilder& builder, const Members& members, const S
 
 }  // namespace detail
 
-CollectivePlan plan_all_reduce(const SumPlan& sum, int64_t count) {
-  detail::expect_count(count);
-  if (sum.terms.empty()) {
-    throw UsageError(
-        "all_reduce: no rank brings a term, and a sum of nothing is not defined.\n  At least one "
-        "rank must hold a leaf.");
-  }
-  detail::CollectiveBuilder builder(Collective::all_reduce, Algorithm::direct, sum);
-  const detail::Members members = detail::all_ranks(sum.ranks);
-  std::vector<int> held(members.size());
-  for (const TermHolder& term : sum.terms) ++held[static_cast<size_t>(term.rank)];
+namespace {
 
+/// A rank's only term is in its result buffer; several have buffers of their own.
+std::vector<detail::TermPlace> place_terms(detail::CollectiveBuilder& builder, const SumPlan& sum,
+                                           int64_t count) {
+  std::vector<int> held(static_cast<size_t>(sum.ranks));
+  for (const TermHolder& term : sum.terms) ++held[static_cast<size_t>(term.rank)];
   std::vector<detail::TermPlace> places;
-  std::vector<int> met(members.size());
+  std::vector<int> met(held.size());
   for (size_t t = 0; t < sum.terms.size(); ++t) {
     const int rank = sum.terms[t].rank;
     const auto r = static_cast<size_t>(rank);
@@ -133,12 +128,43 @@ CollectivePlan plan_all_reduce(const SumPlan& sum, int64_t count) {
     places.push_back({rank, buffer});
     builder.given(rank, {{buffer, {0, count}}, static_cast<int>(t), 0});
   }
+  return places;
+}
+
+void expect_terms(const SumPlan& sum) {
+  if (!sum.terms.empty()) return;
+  throw UsageError(
+      "no rank brings a term, and a sum of nothing is not defined.\n  At least one rank must hold "
+      "a leaf.");
+}
+
+}  // namespace
+
+CollectivePlan plan_all_reduce(const SumPlan& sum, int64_t count) {
+  detail::expect_count(count);
+  expect_terms(sum);
+  detail::CollectiveBuilder builder(Collective::all_reduce, Algorithm::direct, sum);
+  const detail::Members members = detail::all_ranks(sum.ranks);
+  const std::vector<detail::TermPlace> places = place_terms(builder, sum, count);
   for (const int rank : members) builder.result_promised(rank, {0, count}, kSum);
 
   const detail::Slices slices = detail::slices_of({0, count}, sum.ranks);
   const int round =
       detail::direct_reduce_scatter(builder, members, slices, places, sum.additions, 0);
   detail::direct_all_gather(builder, members, slices, round);
+  return builder.take();
+}
+
+CollectivePlan plan_reduce_scatter(const SumPlan& sum, const std::vector<int64_t>& counts) {
+  expect_terms(sum);
+  detail::CollectiveBuilder builder(Collective::reduce_scatter, Algorithm::direct, sum);
+  const detail::Slices slices = detail::slices_of(counts);
+  const std::vector<detail::TermPlace> places = place_terms(builder, sum, slices.back().hi);
+  for (int rank = 0; rank < sum.ranks; ++rank) {
+    builder.result_promised(rank, slices[static_cast<size_t>(rank)], kSum);
+  }
+  detail::direct_reduce_scatter(builder, detail::all_ranks(sum.ranks), slices, places,
+                                sum.additions, 0);
   return builder.take();
 }
 

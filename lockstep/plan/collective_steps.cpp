@@ -221,14 +221,34 @@ int num_rounds(const CollectivePlan& plan) {
   return static_cast<int>(numbers.size());
 }
 
-int64_t bytes_sent(const CollectivePlan& plan, int rank, int64_t bytes_per_element) {
+namespace {
+
+int64_t elements_of(const CollectivePlan& plan, int rank, Direction direction) {
   int64_t elements = 0;
   for (const CollectiveRound& round : plan.by_rank.at(static_cast<size_t>(rank)).rounds) {
     for (const Transfer& transfer : round.transfers) {
-      if (transfer.direction == Direction::send) elements += transfer.place.range.size();
+      if (transfer.direction == direction) elements += transfer.place.range.size();
     }
   }
-  return elements * bytes_per_element;
+  return elements;
+}
+
+}  // namespace
+
+int64_t bytes_sent(const CollectivePlan& plan, int rank, int64_t bytes_per_element) {
+  return elements_of(plan, rank, Direction::send) * bytes_per_element;
+}
+
+int64_t bytes_received(const CollectivePlan& plan, int rank, int64_t bytes_per_element) {
+  return elements_of(plan, rank, Direction::receive) * bytes_per_element;
+}
+
+bool ranks_are_leaves(const SumPlan& sum) {
+  if (std::ssize(sum.terms) != sum.ranks) return false;
+  for (int rank = 0; rank < sum.ranks; ++rank) {
+    if (sum.terms[static_cast<size_t>(rank)].rank != rank) return false;
+  }
+  return sum.additions == detail::one_term_a_rank(sum.ranks).additions;
 }
 
 std::vector<int64_t> bytes_over_uplink(const CollectivePlan& plan,

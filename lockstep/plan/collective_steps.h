@@ -21,7 +21,7 @@ namespace lockstep::plan {
 
 enum class Collective { all_reduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all };
 
-enum class Algorithm {
+enum class Algorithm : uint8_t {
   direct,              // every rank sends to every other at once
   ring,                // to the next rank only, N-1 times around
   halving,             // partners at distance 1, 2, 4...; halves of what is left, and back
@@ -121,6 +121,10 @@ CollectivePlan plan_all_reduce(Algorithm algorithm, int ranks, int64_t count, in
 /// own. Canonical. Throws UsageError for a sum without terms.
 CollectivePlan plan_all_reduce(const SumPlan& sum, int64_t count);
 
+/// Whether every rank brings one term, and they are added as one leaf a rank would be: then the
+/// algorithms over ranks take the sum, too.
+bool ranks_are_leaves(const SumPlan& sum);
+
 /// Reduce-scatter inside each host, all-reduce across hosts among the ranks of one place in them,
 /// all-gather inside. `hosts`: the ranks of each; `inside`, `across`: direct or halving.
 ///
@@ -133,6 +137,9 @@ CollectivePlan plan_hierarchical_all_reduce(const std::vector<std::vector<int>>&
 /// Slice r of the result buffer, counts[r] elements behind the slices before it, ends as the sum
 /// on rank r. What else is in the buffer is used up. direct, ring, halving; all but ring canonical.
 CollectivePlan plan_reduce_scatter(Algorithm algorithm, const std::vector<int64_t>& counts);
+
+/// Direct, of any terms, which each span all slices; where they lie: see plan_all_reduce.
+CollectivePlan plan_reduce_scatter(const SumPlan& sum, const std::vector<int64_t>& counts);
 
 /// Rank r brings slice r of the result buffer; all end with all slices. direct, ring, halving,
 /// bruck.
@@ -155,8 +162,9 @@ CollectivePlan plan_all_to_all(Algorithm algorithm,
 /// Rounds in which some rank sends.
 int num_rounds(const CollectivePlan& plan);
 
-/// Bytes that `rank` sends.
+/// Bytes that `rank` sends, and that it receives.
 int64_t bytes_sent(const CollectivePlan& plan, int rank, int64_t bytes_per_element);
+int64_t bytes_received(const CollectivePlan& plan, int rank, int64_t bytes_per_element);
 
 /// By host: bytes that its ranks send to other hosts. host_of_rank[r] counts from 0.
 std::vector<int64_t> bytes_over_uplink(const CollectivePlan& plan,

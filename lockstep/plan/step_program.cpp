@@ -63,10 +63,17 @@ SumPlan reduce_plan(const StepInputs& inputs) {
 }
 
 int64_t planned_bytes(const StepInputs& inputs, int rank) {
-  const SumPlan plan = reduce_plan(inputs);
-  int64_t bytes = all_reduce_bytes(plan, rank, 1, kLossBytes);
+  const SumPlan sum = reduce_plan(inputs);
+  const auto bytes_of = [&](int64_t count, int64_t bytes_per_element) {
+    if (!inputs.messages) return all_reduce_bytes(sum, rank, count, bytes_per_element);
+    const CollectivePlan plan = ranks_are_leaves(sum)
+                                    ? plan_all_reduce(*inputs.messages, sum.ranks, count)
+                                    : plan_all_reduce(sum, count);
+    return bytes_received(plan, rank, bytes_per_element);
+  };
+  int64_t bytes = bytes_of(1, kLossBytes);
   for (const Bucket& bucket : inputs.buckets.buckets) {
-    bytes += all_reduce_bytes(plan, rank, bucket.numel, kGradientBytes);
+    bytes += bytes_of(bucket.numel, kGradientBytes);
   }
   return bytes;
 }

@@ -12,12 +12,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/plan/batch_plan.h"
 #include "lockstep/plan/buckets.h"
-#include "lockstep/plan/sum_plan.h"
+#include "lockstep/plan/collective_steps.h"
 
 namespace lockstep::plan {
 
@@ -53,6 +54,9 @@ struct StepInputs {
   BucketPlan buckets;
   ParamTable table;
   bool overlap = true;  // false: every reduce comes after the last backward
+  /// Reduces are messages, by this algorithm where it takes their terms, else direct; none: one
+  /// pass over shared memory.
+  std::optional<Algorithm> messages = std::nullopt;
 };
 
 /// Replicated data parallelism: leaves in contiguous runs, folded locally, reduced once a step.
@@ -63,8 +67,8 @@ StepProgram data_parallel_program(const StepInputs& inputs, int rank);
 /// The terms that all ranks bring to each reduce.
 SumPlan reduce_plan(const StepInputs& inputs);
 
-/// Bytes of peers' memory that `rank` reads and writes in all reduces and the loss exchange of one
-/// step, over shared memory.
+/// What the ledger of `rank` counts in all reduces and the loss exchange of one step: bytes of
+/// peers' memory read and written, or of messages received.
 int64_t planned_bytes(const StepInputs& inputs, int rank);
 
 /// "forward 0.0", "reduce b1"...

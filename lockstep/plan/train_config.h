@@ -69,10 +69,11 @@ struct TrainConfig {
     int64_t data = -1;  // -1: what the world leaves
   } parallel;
   struct {
-    std::string engine = "shm";  // shm | threads
+    std::string engine = "shm";  // shm | threads | mpi
     double bucket_mb = 25;
     double first_bucket_mb = 1;
     bool overlap = true;
+    std::string algorithm = "auto";  // auto | direct | halving | binomial
     double timeout_s = 120;
   } comm;
   struct {

@@ -88,6 +88,7 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   inputs_.leaves = plan::plan_leaves(inputs_.batch.grains, context_.dp->size(),
                                      plan::LeafAssignment::contiguous);
   inputs_.overlap = config_.comm.overlap;
+  choose_algorithm();
   identity_ = {
       .batch = inputs_.batch, .kernel_set = kernel_set(), .instruction_set = instruction_set()};
 
@@ -204,6 +205,20 @@ TrainResult Trainer::train_to_the_end() {
   }
   context_.world->barrier();
   return result;
+}
+
+/// Of the reduces, which the plan of their bytes follows.
+void Trainer::choose_algorithm() {
+  if (config_.comm.algorithm != "auto") {
+    context_.dp->group().set_algorithms(
+        {.rules = {{plan::Collective::all_reduce, plan::parse_algorithm(config_.comm.algorithm)}},
+         .hosts = {}});
+  }
+  const plan::Algorithm algorithm =
+      context_.dp->group().algorithms().choose(plan::Collective::all_reduce, 0);
+  if (algorithm != plan::Algorithm::direct || config_.comm.engine == "mpi") {
+    inputs_.messages = algorithm;
+  }
 }
 
 /// On all ranks together: one may hear of a request a step before its peers.

@@ -67,6 +67,7 @@ class Trainer {
   bool evaluate_at(int64_t done);
   int64_t step_terms() const;  // numbers that the loss of a step is a sum of
   void require_finite(int64_t step, const StepResult& result) const;
+  void choose_algorithm();
   bool stop_agreed();
   void save(int64_t steps_done, const std::string& file);
   void save_if_asked(int64_t steps_done);

@@ -1,11 +1,14 @@
 #include "lockstep/cli/bench.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
 
 namespace lockstep::cli {
 namespace {
+
+using ::testing::HasSubstr;
 
 TEST(Bench, ReadsSizes) {
   EXPECT_EQ(parse_size("8"), 8);
@@ -36,6 +39,31 @@ TEST(Bench, RefusesWhatItCannotMeasure) {
   EXPECT_THROW((void)parse_bench({"all_reduce", "-f", "1"}, options), UsageError);
   EXPECT_THROW((void)parse_bench({"all_reduce", "-b", "2M", "-e", "1M"}, options), UsageError);
   EXPECT_THROW((void)parse_bench({"all_reduce", "--engine", "mpi"}, options), UsageError);
+}
+
+TEST(Bench, AlgorithmsAreThoseOfTheOperation) {
+  using plan::Algorithm;
+  BenchOptions options;
+  ASSERT_TRUE(parse_bench(
+      {"all_reduce", "-n", "4", "--algorithm", "ring,hierarchical", "--ranks-per-host", "2"},
+      options));
+  EXPECT_EQ(options.algorithms, (std::vector{Algorithm::ring, Algorithm::hierarchical}));
+  EXPECT_EQ(hosts_of(options), (std::vector<std::vector<int>>{{0, 1}, {2, 3}}));
+  const plan::AlgorithmTable table = table_of(options, Algorithm::ring);
+  EXPECT_EQ(table.choose(plan::Collective::all_reduce, 8), Algorithm::ring);
+
+  const auto message = [](const std::vector<std::string>& args) {
+    BenchOptions refused;
+    try {
+      (void)parse_bench(args, refused);
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(message({"broadcast", "--algorithm", "ring"}), HasSubstr("binomial"));
+  EXPECT_THAT(message({"all_reduce", "--algorithm", "rign"}), HasSubstr("ring"));
+  EXPECT_THAT(message({"all_reduce", "-n", "3", "--ranks-per-host", "2"}), HasSubstr("3 ranks"));
 }
 
 // nccl-tests, doc/PERFORMANCE.md.

@@ -53,7 +53,7 @@ TEST(TrainConfig, TheTableReachesEveryMember) {
     const nlohmann::json before = to_json(config);
     bool set = false;
     for (const char* value :
-         {"3", "0.25", "false", "true", "linear", "threads", "mlp", "text", "bytes", "adamw"}) {
+         {"3", "0.25", "false", "true", "linear", "threads", "mlp", "text", "bytes", "adamw", "halving"}) {
       try {
         set_key(config, changed.name, value);
         set = true;
@@ -123,7 +123,7 @@ TEST(TrainConfig, RefusesWhatIsOutOfRangeAndSaysTheRange) {
       {"optim.decay", {"cosin", "", "Cosine"}},
       {"optim.name", {"sgd"}},
       {"parallel.data", {"0", "-2"}},
-      {"comm.engine", {"mpi"}},
+      {"comm.engine", {"tcp"}},
       {"comm.timeout_s", {"0", "inf"}},
       {"log.every", {"0"}},
       {"log.eval_every", {"-1"}},

@@ -53,6 +53,23 @@ TEST(SameBitsAcross, EnginesBucketsAndOverlap) {
   EXPECT_NE(bits_of(train(runs, nano(1, {"--set", "model.dropout=0.1"}))), alone);
 }
 
+TEST(SameBitsAcross, AlgorithmsWhosePlansMoveWhatTheRanksCount) {
+  const TempFolder runs;
+  const std::string alone = bits_of(train(runs, nano(1, {"--set", "run.steps=5"})));
+  for (const char* algorithm : {"halving", "binomial"}) {
+    for (const int ranks : {3, 4}) {
+      const nlohmann::json shared =
+          train(runs, nano(ranks, {"--set", "run.steps=5", "--set",
+                                   std::string("comm.algorithm=") + algorithm}));
+      EXPECT_EQ(bits_of(shared), alone) << algorithm << " on " << ranks << " ranks";
+      for (const nlohmann::json& rank : shared["ranks"]) {
+        EXPECT_EQ(rank["dp_bytes"], rank["dp_planned_bytes"]) << algorithm << " " << rank["rank"];
+        EXPECT_GT(rank["dp_bytes"].get<int64_t>(), 0);
+      }
+    }
+  }
+}
+
 TEST(Split, EachRankDoesItsShareAndMovesThePlannedBytes) {
   const TempFolder runs;
   const nlohmann::json alone = train(runs, nano(1));

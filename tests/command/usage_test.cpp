@@ -105,6 +105,35 @@ TEST(Usage, BenchCountsNoWrongResult) {
   EXPECT_NE(result.out.find("# Out of bounds values : 0 OK"), std::string::npos) << result.out;
 }
 
+/// Every algorithm, the sizes from one element to more than a chunk: what the plan says is what the
+/// ranks counted.
+TEST(Usage, BenchOfEveryAlgorithmCountsWhatItsPlanSays) {
+  const std::vector<std::pair<std::string, std::string>> operations = {
+      {"all_reduce", "direct,ring,halving,binomial,tree,double_tree,hierarchical"},
+      {"reduce_scatter", "direct,ring,halving"},
+      {"all_gather", "direct,ring,halving,bruck"},
+      {"broadcast", "direct,binomial,scatter_all_gather"},
+      {"all_to_all", "pairwise,bruck"}};
+  for (const auto& [operation, algorithms] : operations) {
+    for (const std::string engine : {"shm", "threads"}) {
+      const CommandResult result =
+          lockstep({"bench", operation, "-n", "4", "--ranks-per-host", "2", "--engine", engine,
+                    "--algorithm", algorithms, "-b", "16", "-e", "1M", "-f", "64", "--iters", "2",
+                    "--json"});
+      ASSERT_EQ(result.exit_code, 0) << result.err;
+      const auto json = nlohmann::json::parse(result.out);
+      int rows = 0;
+      for (const auto& row : json["results"]) {
+        EXPECT_EQ(row["wrong"], 0) << row;
+        EXPECT_EQ(row["counted_bytes"], row["expected_bytes"]) << row;
+        EXPECT_GT(row["counted_bytes"], 0) << row;
+        ++rows;
+      }
+      EXPECT_EQ(rows, 3 * (1 + std::count(algorithms.begin(), algorithms.end(), ',')));
+    }
+  }
+}
+
 TEST(Usage, DoctorSaysWhatThisMachineHas) {
   const CommandResult result = lockstep({"doctor"});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;

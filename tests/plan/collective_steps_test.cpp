@@ -191,8 +191,9 @@ RC_GTEST_PROP(DirectPlan, SumsAnyTermsInTheOrderOfTheTree, ()) {
   }
   RC_PRE(held > 0);
   const SumPlan sum = plan_sum(leaves, terms);
-  const CollectivePlan plan = plan_all_reduce(sum, *rc::gen::inRange<int64_t>(0, 500));
-  RC_ASSERT(is_canonical(plan));
+  const auto count = *rc::gen::inRange<int64_t>(0, 500);
+  RC_ASSERT(is_canonical(plan_all_reduce(sum, count)));
+  RC_ASSERT(is_canonical(plan_reduce_scatter(sum, uneven(count, ranks))));
 }
 
 TEST(DirectPlan, OfOneTermARankIsTheDirectAllReduce) {

@@ -147,6 +147,44 @@ TEST(PlannedBytes, OfOneTermARankAreTheClosedForm) {
   }
 }
 
+// By messages every element is received N-1 times to be added, and N-1 times as a sum; the loss is
+// one element.
+TEST(PlannedBytes, OfMessagesAreTheClosedForm) {
+  for (const Algorithm algorithm : {Algorithm::direct, Algorithm::halving}) {
+    for (const int ranks : {1, 2, 4, 8}) {
+      StepInputs inputs = inputs_of(8, ranks);
+      inputs.messages = algorithm;
+      int64_t total = 0;
+      for (int rank = 0; rank < ranks; ++rank) total += planned_bytes(inputs, rank);
+      EXPECT_EQ(total, 2 * (ranks - 1) * (inputs.buckets.numel * 4 + 8)) << ranks;
+    }
+  }
+}
+
+// Of three ranks that bring 2, 2 and 1 terms halving cannot take the sum: it is direct.
+TEST(PlannedBytes, OfMessagesOfSeveralTermsAreDirect) {
+  StepInputs inputs = inputs_of(8, 3);
+  const auto total = [&](Algorithm algorithm) {
+    inputs.messages = algorithm;
+    return planned_bytes(inputs, 0) + planned_bytes(inputs, 1) + planned_bytes(inputs, 2);
+  };
+  EXPECT_EQ(total(Algorithm::halving), total(Algorithm::direct));
+  const SumPlan sum = reduce_plan(inputs);
+  EXPECT_FALSE(ranks_are_leaves(sum));
+  EXPECT_TRUE(ranks_are_leaves(reduce_plan(inputs_of(8, 4))));
+  int64_t expected = 0;
+  for (const Bucket& bucket : inputs.buckets.buckets) {
+    expected += 2 * bucket.numel * 4;  // sums, to the two ranks that do not own them
+    for (const TermHolder& term : sum.terms) {
+      for (int owner = 0; owner < 3; ++owner) {
+        if (owner != term.rank) expected += slice_of(bucket.numel, 3, owner).size() * 4;
+      }
+    }
+  }
+  const int64_t loss = (2 + 3) * 8;  // rank 0 owns it and holds two of the five terms
+  EXPECT_EQ(total(Algorithm::direct), expected + loss);
+}
+
 // Sums over the ranks have a closed form whatever the runs: each of T terms is read by the owner of
 // each slice, unless it holds the term itself.
 TEST(PlannedBytes, OfThreeRanksCountEveryTerm) {
