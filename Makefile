@@ -16,7 +16,10 @@ PACKAGES = g++ cmake ninja-build ccache libtorch-dev libopenblas0-pthread libcli
            libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev libpcre2-dev libgtest-dev libgmock-dev \
            librapidcheck-dev pkg-config
 
-.PHONY: demo test build install configure tests setup data sanitize test-long format clean
+# For tests only: where these are not, the engine mpi is not built and its tests are skipped.
+TEST_PACKAGES = openmpi-bin libopenmpi-dev mpich libmpich-dev
+
+.PHONY: demo test build install configure tests setup setup-tests data sanitize test-long format clean
 
 demo: build data
 	@bash docs/demo.sh $(BUILD)
@@ -38,11 +41,14 @@ configure: setup
 setup:
 	@bash cmake/install_packages.sh $(PACKAGES)
 
+setup-tests: setup
+	@bash cmake/install_packages.sh $(TEST_PACKAGES)
+
 data: build
 	@$(BUILD)/bin/lockstep data prepare austen
 	@$(BUILD)/bin/lockstep data prepare tokenizers || echo "Going on without: only BPE tokenizers need them."
 
-test: data tests
+test: setup-tests data tests
 	@cd $(BUILD) && ctest $(CTEST_FLAGS) -LE long -j $(JOBS)
 
 tests: configure

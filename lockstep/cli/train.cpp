@@ -1,6 +1,7 @@
 #include "lockstep/cli/train.h"
 
 #include <cstdio>
+#include <filesystem>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -11,6 +12,7 @@
 #include "lockstep/cli/machine.h"
 #include "lockstep/cli/run_folder.h"
 #include "lockstep/cli/run_plan.h"
+#include "lockstep/launch/mpi_start.h"
 
 namespace lockstep::cli {
 namespace {
@@ -22,6 +24,7 @@ struct TrainArguments {
   bool json = false;
   bool print_config = false;
   bool dry_run = false;
+  std::vector<std::string> words;  // as they came
 };
 
 /// False: only help was wanted.
@@ -75,6 +78,14 @@ void require_joinable(const TrainArguments& args, const plan::TrainConfig& confi
                                launcher, " has started ", place.world_size,
                                " processes.\n  Use --set comm.engine=shm."));
   }
+  if (config.comm.engine == "mpi") launch::require_mpi_here(launch::own_variable);
+}
+
+/// Starts this command again, as the ranks of an MPI.
+[[noreturn]] void start_with_mpi(const TrainArguments& args) {
+  std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe"), "train"};
+  command.insert(command.end(), args.words.begin(), args.words.end());
+  launch::become(launch::mpirun_command(args.ranks, command));
 }
 
 int run_ranks(const std::string& worker, const std::string& folder, int ranks,
@@ -112,6 +123,7 @@ int lead(TrainArguments args, const std::optional<launch::Place>& place) {
   if (args.dry_run) return dry_run(args, config, data);
 
   const std::string worker = worker_program(config.run.worker);  // missing: said before all else
+  if (config.comm.engine == "mpi" && !place && args.ranks > 1) start_with_mpi(args);
   const std::string folder = create_run_folder(resolved);
   std::fprintf(stderr, "run %s, %d %s\n", folder.c_str(), args.ranks,
                args.ranks == 1 ? "rank" : "ranks");
@@ -135,13 +147,15 @@ int follow(const TrainArguments& args, const launch::Place& place) {
   const launch::Share share = follow_joined(place, run);
   const auto config =
       plan::from_json(nlohmann::json::parse(read_file(run.folder + "/config.json")));
-  return run_ranks(worker_program(config.run.worker), run.folder, 1, "shm", run.timeout_s, share);
+  return run_ranks(worker_program(config.run.worker), run.folder, 1, config.comm.engine,
+                   run.timeout_s, share);
 }
 
 }  // namespace
 
 int train_command(const std::vector<std::string>& args) {
   TrainArguments parsed;
+  parsed.words = args;
   if (!parse(args, parsed)) return 0;
   const std::optional<launch::Place> place = joined_place();
   if (!place) return lead(parsed, place);

@@ -22,9 +22,9 @@ void check(const JobOptions& options) {
   if (options.ranks < 1) {
     throw UsageError(base::str("-n ", options.ranks, ": a job has at least 1 rank"));
   }
-  if (options.engine != "shm" && options.engine != "threads") {
-    throw UsageError(
-        base::str("there is no engine \"", options.engine, "\".\n  Engines: shm and threads."));
+  if (options.engine != "shm" && options.engine != "threads" && options.engine != "mpi") {
+    throw UsageError(base::str("there is no engine \"", options.engine,
+                               "\".\n  Engines: shm, threads and mpi."));
   }
   if (options.max_restarts < 0) {
     throw UsageError(base::str("max_restarts is ", options.max_restarts, ": 0 or more"));
