@@ -117,6 +117,21 @@ TEST(CollectiveCost, HierarchicalAgreesWithThePlans) {
   }
 }
 
+TEST(CollectiveCost, HalvingInsideHostsMovesNoSliceTwice) {
+  for (const int hosts : {1, 2, 4, 8}) {
+    for (const int per_host : {1, 2, 4, 8}) {
+      const int ranks = hosts * per_host;
+      const int64_t count = 16 * ranks;
+      const auto plan = plan_hierarchical_all_reduce(runs_of(per_host, ranks), count,
+                                                     Algorithm::halving, Algorithm::halving);
+      const auto bytes = static_cast<double>(count * kBytes);
+      expect_cost(plan, all_reduce_cost(Algorithm::halving, ranks, bytes));
+      EXPECT_NEAR(uplink_bytes(plan, per_host),
+                  all_reduce_uplink_bytes(Algorithm::hierarchical, hosts, per_host, bytes), 1e-6);
+    }
+  }
+}
+
 TEST(CollectiveCost, UplinksOfFlatAlgorithms) {
   for (int hosts = 1; hosts <= 8; ++hosts) {
     for (int per_host = 1; per_host <= 8; ++per_host) {
