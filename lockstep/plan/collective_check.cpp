@@ -122,14 +122,11 @@ class Simulation {
 
   /// Whether the promised sums are canonical.
   bool run() {
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      check_alone(plan_.by_rank[rank], static_cast<int>(rank));
-      for (const Content& content : plan_.by_rank[rank].given) {
-        ranks_[rank].memory[content.place.buffer].write(
-            content.place.range.lo, {{content.place.range.size(), content.term, content.element}});
-      }
+    for (int rank = 0; rank < plan_.ranks(); ++rank) {
+      check_alone(plan_.by_rank[static_cast<size_t>(rank)], rank);
+      place_terms(rank);
     }
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) enter(static_cast<int>(rank));
+    for (int rank = 0; rank < plan_.ranks(); ++rank) enter(rank);
     while (!ready_.empty()) {
       const int rank = ready_.back();
       ready_.pop_back();
@@ -150,6 +147,19 @@ class Simulation {
     int rank;
     const Transfer* transfer;
   };
+
+  void place_terms(int rank) {
+    const auto num_terms = static_cast<int>(plan_.terms.terms.size());
+    for (const Content& content : plan_.by_rank[static_cast<size_t>(rank)].given) {
+      const Place& place = content.place;
+      if (content.term < 0 || content.term >= num_terms) {
+        throw std::logic_error(base::str("rank ", rank, ", at the start: ", text(place),
+                                         " holds term ", content.term, " of ", num_terms));
+      }
+      memory(rank, place.buffer)
+          .write(place.range.lo, {{place.range.size(), content.term, content.element}});
+    }
+  }
 
   const CollectiveRound& round_of(int rank) const {
     const auto r = static_cast<size_t>(rank);

@@ -28,13 +28,12 @@ using detail::CollectiveBuilder;
 using detail::Members;
 using detail::Slices;
 
-/// The order of the second tree. Inner nodes of the first are at odd places, so the mirror image of
-/// an even number of members, or an odd number shifted by one, makes nobody an inner node of both.
-Members complementary(const Members& members) {
-  const size_t n = members.size();
-  Members other(n);
-  for (size_t i = 0; i < n; ++i) other[i] = members[n % 2 == 0 ? n - 1 - i : (i + 1) % n];
-  return other;
+/// The order of the second tree: shifted by one. Inner nodes are at odd places, so nobody is an
+/// inner node of both trees, be the number of members even or odd.
+Members shifted(const Members& members) {
+  Members order(members.begin() + 1, members.end());
+  order.push_back(members[0]);
+  return order;
 }
 
 void check_root(int ranks, int root) {
@@ -61,8 +60,7 @@ void write_all_reduce(CollectiveBuilder& builder, Algorithm algorithm, const Mem
   if (algorithm == Algorithm::double_tree) {
     const Slices halves = detail::slices_of(range, 2);
     detail::tree_all_reduce(builder, members, detail::slices_of(halves[0], chunks), 0);
-    detail::tree_all_reduce(builder, complementary(members), detail::slices_of(halves[1], chunks),
-                            0);
+    detail::tree_all_reduce(builder, shifted(members), detail::slices_of(halves[1], chunks), 0);
   }
 }
 

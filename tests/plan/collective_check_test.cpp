@@ -73,13 +73,15 @@ TEST(CollectiveCheck, FindsMemoryInFlightTwice) {
             "rank 0, round 0: buffer 0 [32,48) and buffer 0 [32,48) are in flight together, and "
             "one of them is received");
 
-  // A long send that begins before others and reaches over a receive.
-  CollectivePlan plan = plan_all_reduce(Algorithm::direct, 3, 48);
-  auto& transfers = plan.by_rank[0].rounds[1].transfers;
-  for (Transfer& one : transfers) {
-    if (one.direction == Direction::send) one.place.range.hi = 40;
-  }
-  EXPECT_NE(fault_of(plan).find("are in flight together"), std::string::npos);
+  // A long send reaches over a receive, with a short send between their beginnings.
+  CollectivePlan plan = plan_all_gather(Algorithm::direct, {8, 8});
+  auto& transfers = plan.by_rank[0].rounds[0].transfers;
+  transfers = {{Direction::send, 1, {kResult, {0, 9}}},
+               {Direction::send, 1, {kResult, {2, 4}}},
+               {Direction::receive, 1, {kResult, {8, 16}}}};
+  EXPECT_EQ(fault_of(plan),
+            "rank 0, round 0: buffer 0 [8,16) and buffer 0 [0,9) are in flight together, and one "
+            "of them is received");
 
   // Two sends of the same memory are no fault: the direct all-gather has them.
   EXPECT_EQ(fault_of(plan_all_gather(Algorithm::direct, {4, 4, 4})), "");
@@ -186,6 +188,11 @@ TEST(CollectiveCheck, FindsResultsThatAreNotWritten) {
   std::erase_if(plan.by_rank[0].rounds[0].transfers, [](const Transfer& t) { return t.peer == 2; });
   plan.by_rank[2].rounds.clear();
   EXPECT_EQ(fault_of(plan), "rank 2, at the end: buffer 0 [0,8) was not written everywhere");
+}
+
+TEST(CollectiveCheck, FindsATermThatIsNone) {
+  EXPECT_EQ(ring_fault([](auto& ranks) { ranks[1].given[0].term = 3; }),
+            "rank 1, at the start: buffer 0 [0,48) holds term 3 of 3");
 }
 
 TEST(CollectiveCheck, FindsTheWrongTerm) {

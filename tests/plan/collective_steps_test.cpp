@@ -268,7 +268,12 @@ TEST(CollectiveSteps, ReadAsText) {
             "         rank 0 sets [0,1) = term 0 [0,1)\n"
             "         rank 1 receives [0,2) from 0\n"
             "         rank 1 sets [2,5) = term 0 [0,3)\n");
-  EXPECT_EQ(to_text(plan_all_reduce(Algorithm::ring, 1, 32)), "");
+  EXPECT_EQ(to_text(plan_all_reduce(Algorithm::direct, 1, 32)), "");
+  // Operands in the order of leaves, to whichever root.
+  EXPECT_EQ(to_text(plan_reduce(Algorithm::binomial, 2, 1, 4)),
+            "round 0: rank 0 sends [0,4) to 1\n"
+            "         rank 1 receives scratch [0,4) from 0\n"
+            "         rank 1 sets [0,4) = scratch [0,4) + [0,4)\n");
 }
 
 /// The lines of a text, each with its round: "round 0: rank 1 sends ...".
