@@ -4,7 +4,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS lockstep lockstep-worker RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(TARGETS lockstep_library lockstep_usage lockstep_torch lockstep_pcre2
+install(TARGETS lockstep_library lockstep_usage lockstep_torch lockstep_pcre2 lockstep_hwloc
   EXPORT LockstepTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}

@@ -28,10 +28,13 @@ find_package(Torch REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(ZLIB REQUIRED)
 
-# Debian's PCRE2 has no CMake package of its own.
+# Debian's PCRE2 and hwloc have no CMake packages of their own.
 find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
 add_library(lockstep_pcre2 INTERFACE)
 target_link_libraries(lockstep_pcre2 INTERFACE ${PCRE2_LIBRARY})
+find_library(HWLOC_LIBRARY hwloc REQUIRED)
+add_library(lockstep_hwloc INTERFACE)
+target_link_libraries(lockstep_hwloc INTERFACE ${HWLOC_LIBRARY})
 
 add_library(lockstep_flags INTERFACE)
 target_include_directories(lockstep_flags INTERFACE ${PROJECT_SOURCE_DIR})

@@ -109,9 +109,10 @@ void Attempt::start() {
   // Nor do launchers that share this host choose the same cores.
   const bool alone = options_.nodes == nullptr || options_.share.region == nullptr;
   const bool bind = options_.bind && count > 1 && alone && !place.oversubscribed;
-  const std::vector<int> cores = allowed_cores();
+  const std::vector<int> cores =
+      bind ? cores_of_ranks(count) : std::vector<int>(static_cast<size_t>(count), -1);
   for (int index = 0; index < count; ++index) {
-    start_rank(index, place, program, bind ? cores[static_cast<size_t>(index)] : -1);
+    start_rank(index, place, program, cores[static_cast<size_t>(index)]);
   }
   if (options_.guard) ranks_.guard();
 }

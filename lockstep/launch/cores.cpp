@@ -7,6 +7,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "lockstep/launch/topology_discovery.h"
+#include "lockstep/plan/topology.h"
+
 namespace lockstep::launch {
 
 std::vector<int> allowed_cores() {
@@ -18,6 +21,15 @@ std::vector<int> allowed_cores() {
       if (CPU_ISSET(core, &set)) cores.push_back(core);
     }
   }
+  return cores;
+}
+
+std::vector<int> cores_of_ranks(int ranks) {
+  plan::Topology topology;
+  topology.hosts.push_back(discover_host(allowed_cores()));
+  const plan::Placement placement = plan::place_ranks(std::move(topology), ranks);
+  std::vector<int> cores;
+  for (int rank = 0; rank < ranks; ++rank) cores.push_back(placement.cpu_of(rank));
   return cores;
 }
 

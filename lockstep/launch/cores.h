@@ -11,6 +11,11 @@ namespace lockstep::launch {
 /// The cores that this process may use, in rising order.
 std::vector<int> allowed_cores();
 
+/// The core that each of `ranks` ranks of this host is bound to, by rank: neighbours in rank sit
+/// near each other, and no two on one physical core while another is free (plan::place_ranks).
+/// Throws UsageError: more ranks than allowed cores.
+std::vector<int> cores_of_ranks(int ranks);
+
 /// How many cores' worth of time the control group of this process grants; nothing if there is no
 /// limit.
 std::optional<double> granted_cores();
