@@ -22,14 +22,6 @@ std::string text(const std::vector<MeshAxis>& axes) {
   return base::joined(words, ", ");
 }
 
-std::string spelled(const std::vector<MeshAxis>& axes) {
-  std::string line;
-  for (const MeshAxis& axis : axes) {
-    line += base::str(line.empty() ? "" : " ", axis.name, "=", axis.size);
-  }
-  return line;
-}
-
 MeshAxis parse_axis(const std::string& word, const std::string& text) {
   const size_t equals = word.find('=');
   MeshAxis axis;
@@ -103,6 +95,14 @@ std::string count_of(int64_t count, const char* noun) {
 }
 
 }  // namespace
+
+std::string spelled(const std::vector<MeshAxis>& axes) {
+  std::string line;
+  for (const MeshAxis& axis : axes) {
+    line += base::str(line.empty() ? "" : " ", axis.name, "=", axis.size);
+  }
+  return line;
+}
 
 Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
   std::set<std::string> names;

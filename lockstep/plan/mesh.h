@@ -16,6 +16,9 @@ struct MeshAxis {
   bool operator==(const MeshAxis&) const = default;
 };
 
+/// "dp=2 tp=2": what Mesh::parse reads.
+std::string spelled(const std::vector<MeshAxis>& axes);
+
 class Mesh {
  public:
   /// Throws UsageError if a name comes twice or a size is below 1.

@@ -76,9 +76,7 @@ std::pair<LinkLevel, std::vector<int>> slowest_group(const Placement& placement,
     std::vector<int> group;
     for (int i = 0; i < size; ++i) group.push_back(first + i * stride);
     const LinkLevel level = slowest_level(placement, group).value_or(LinkLevel::cache);
-    const Topology& topology = placement.topology;
-    if (slowest.second.empty() ||
-        topology.link(level).is_slower_than(topology.link(slowest.first))) {
+    if (slowest.second.empty() || placement.topology.is_slower(level, slowest.first)) {
       slowest = {level, group};
     }
   }
@@ -118,29 +116,28 @@ LinkLevel innermost_with_room(const Placement& placement, int ranks) {
 
 /// The largest part of the axis whose groups all stay on links of `asks`; 1 if no part does.
 int size_that_fits(const Placement& placement, const LaidAxis& axis, LinkLevel asks) {
-  const Link& wanted = placement.topology.link(asks);
   for (int size = axis.size - 1; size > 1; --size) {
     if (axis.size % size != 0) continue;
     const LinkLevel level = slowest_group(placement, size, axis.stride).first;
-    if (!placement.topology.link(level).is_slower_than(wanted)) return size;
+    if (!placement.topology.is_slower(level, asks)) return size;
   }
   return 1;
 }
 
 /// The mesh with each axis outside of those that belong inside it; what may stay in place does.
-std::string ordered(const Mesh& mesh) {
+std::vector<MeshAxis> ordered(const Mesh& mesh) {
   std::vector<MeshAxis> left = mesh.axes();
-  std::string text;
+  std::vector<MeshAxis> axes;
   while (!left.empty()) {
     const auto next = std::find_if(left.begin(), left.end(), [&](const MeshAxis& axis) {
       return std::none_of(left.begin(), left.end(), [&](const MeshAxis& other) {
         return belongs_inside(axis.name, other.name);
       });
     });
-    text += base::str(text.empty() ? "" : " ", next->name, "=", next->size);
+    axes.push_back(*next);
     left.erase(next);
   }
-  return text;
+  return axes;
 }
 
 MeshWarning warning(const Placement& placement, const LaidAxis& axis, LinkLevel asks) {
@@ -161,7 +158,7 @@ MeshWarning inverted(const Placement& placement, const Mesh& mesh, const LaidAxi
   made.what +=
       base::str(outer.name, ", which asks for less, stays inside a ", name_of(outer.slowest), " ",
                 speed_text(placement.topology.link(outer.slowest)));
-  made.help = base::str("order the axes from outside in: \"", ordered(mesh), "\"");
+  made.help = base::str("order the axes from outside in: \"", spelled(ordered(mesh)), "\"");
   return made;
 }
 
@@ -186,8 +183,7 @@ std::vector<MeshWarning> check_mesh(const Placement& placement, const Mesh& mesh
   LOCKSTEP_ASSERT(placement.ranks() == mesh.world(), "a placement has a slot for each rank");
   const std::vector<LaidAxis> axes = lay(placement, mesh);
   const auto is_worse = [&](const LaidAxis& axis, LinkLevel asked) {
-    const Topology& topology = placement.topology;
-    return axis.slowest > asked && topology.link(axis.slowest).is_slower_than(topology.link(asked));
+    return axis.slowest > asked && placement.topology.is_slower(axis.slowest, asked);
   };
   std::vector<MeshWarning> warnings;
   for (const LaidAxis& axis : axes) {

@@ -81,6 +81,12 @@ bool Link::is_slower_than(const Link& other) const {
          std::tuple(other.bytes_per_second, -other.latency_s);
 }
 
+bool Topology::is_slower(LinkLevel a, LinkLevel b) const {
+  const bool all_given =
+      std::none_of(links.begin(), links.end(), [](const Link& given) { return given.assumed; });
+  return all_given ? link(a).is_slower_than(link(b)) : a > b;
+}
+
 int Topology::cores() const {
   int count = 0;
   for (const Host& host : hosts) count += host.cores();
@@ -141,12 +147,11 @@ const Link& link_between(const Placement& placement, int a, int b) {
 }
 
 std::optional<LinkLevel> slowest_level(const Placement& placement, const std::vector<int>& group) {
-  const Topology& topology = placement.topology;
   std::optional<LinkLevel> slowest;
   for (size_t i = 0; i < group.size(); ++i) {
     for (size_t j = i + 1; j < group.size(); ++j) {
       const LinkLevel level = level_between(placement, group[i], group[j]);
-      if (!slowest || topology.link(level).is_slower_than(topology.link(*slowest))) slowest = level;
+      if (!slowest || placement.topology.is_slower(level, *slowest)) slowest = level;
     }
   }
   return slowest;

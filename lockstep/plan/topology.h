@@ -77,6 +77,9 @@ struct Topology {
   bool operator==(const Topology&) const = default;
 
   const Link& link(LinkLevel level) const { return links[static_cast<size_t>(level)]; }
+  /// By their figures if all four are given; else the one further out is the slower: what is
+  /// assumed says nothing against what is given.
+  bool is_slower(LinkLevel a, LinkLevel b) const;
   int cores() const;
   int hardware_threads() const;
 };

@@ -113,7 +113,7 @@ TEST(MeshCheck, LevelsInsideAHostCountToo) {
 
 TEST(MeshCheck, ANetworkFasterThanSharedMemoryIsNoReason) {
   Topology topology = machines(2, {.cores = 4});
-  for (Link& link : topology.links) link.bytes_per_second = 10e9;
+  for (Link& link : topology.links) link = {.latency_s = 1e-6, .bytes_per_second = 10e9};
   topology.links[3].bytes_per_second = 100e9;
   EXPECT_EQ(lines(check(topology, "tp=8", 8)), Lines{});
   EXPECT_EQ(lines(check(topology, "tp=2 dp=4", 8)), Lines{});

@@ -45,8 +45,11 @@ TEST(Topology, AGroupIsAsSlowAsItsSlowestLink) {
   EXPECT_EQ(slowest_level(placement, {0, 1, 3}), LinkLevel::package);
   EXPECT_EQ(slowest_level(placement, {5, 0, 1}), LinkLevel::host);
   EXPECT_EQ(slowest_level(placement, {0, 1, 8}), LinkLevel::network);
-  // A network of 100 GB/s: then the link between sockets is the slowest.
+  // A network of 100 GB/s: what we assume of the other links says nothing against it...
   placement.topology.links[3] = {.latency_s = 2e-6, .bytes_per_second = 100e9};
+  EXPECT_EQ(slowest_level(placement, {0, 4, 8}), LinkLevel::network);
+  // ...but if they are given too, the one between sockets is the slowest.
+  for (Link& link : placement.topology.links) link.assumed = false;
   EXPECT_EQ(slowest_level(placement, {0, 4, 8}), LinkLevel::host);
   EXPECT_EQ(slowest_level(placement, {0, 8}), LinkLevel::network);
 }
@@ -60,15 +63,7 @@ TEST(Topology, SlowerIsFewerBytesASecondThenMoreLatency) {
 }
 
 TEST(Topology, CoresComeBeforeSecondThreads) {
-  // Numbers as Linux gives them: the second threads after all first ones.
   Topology topology = machines(1, {.packages = 1, .caches = 2, .cores = 2, .threads = 2});
-  int cpu = 0;
-  for (CacheGroup& cache : topology.hosts[0].packages[0].caches) {
-    for (Core& core : cache.cores) {
-      core.cpus = {cpu, cpu + 4};
-      ++cpu;
-    }
-  }
   EXPECT_EQ(topology.cores(), 4);
   EXPECT_EQ(topology.hardware_threads(), 8);
   EXPECT_EQ(cpus_of(place_ranks(topology, 2)), (std::vector<int>{0, 1}));
