@@ -31,11 +31,10 @@ Loaded load() {
   return loaded;
 }
 
-/// The outermost cache of `thread` inside `package`; null if it has none.
-hwloc_obj_t last_cache(hwloc_obj_t thread, hwloc_obj_t package) {
+/// The outermost cache of `thread`; null if it has none.
+hwloc_obj_t last_cache(hwloc_obj_t thread) {
   hwloc_obj_t last = nullptr;
-  for (hwloc_obj_t object = thread; object != nullptr && object != package;
-       object = object->parent) {
+  for (hwloc_obj_t object = thread; object != nullptr; object = object->parent) {
     if (hwloc_obj_type_is_dcache(object->type) != 0) last = object;
   }
   return last;
@@ -52,7 +51,7 @@ class HostBuilder {
     const hwloc_obj_t package = ancestor(HWLOC_OBJ_PACKAGE, thread);
     const hwloc_obj_t own_core = ancestor(HWLOC_OBJ_CORE, thread);
     const hwloc_obj_t core = own_core != nullptr ? own_core : thread;
-    const hwloc_obj_t own_cache = last_cache(thread, package);
+    const hwloc_obj_t own_cache = last_cache(thread);
     const hwloc_obj_t cache = own_cache != nullptr ? own_cache : package;
     const bool new_package = host_.packages.empty() || package != package_;
     const bool new_cache = new_package || cache != cache_;

@@ -16,8 +16,8 @@ namespace lockstep::launch {
 plan::Host discover_host(const std::vector<int>& allowed);
 
 /// The same from a topology that hwloc has loaded; packages, caches and cores without an allowed
-/// thread are left out. A core is in the group of its outermost cache inside the package: L3 as a
-/// rule, L2 where that is the last; a package without known caches is one group.
+/// thread are left out. A core is in the group of its outermost cache: L3 as a rule, L2 where that
+/// is the last; a package without known caches is one group.
 plan::Host host_of(hwloc_topology* topology, std::string name, const std::vector<int>& allowed);
 
 }  // namespace lockstep::launch

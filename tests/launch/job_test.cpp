@@ -400,8 +400,8 @@ TEST(Job, BindsRanksToCoresOfTheirOwnWhereThereAreEnough) {
   };
   Folder two;
   ASSERT_EQ(play("print_place", {two.path()}, 2).exit_code, 0);
-  EXPECT_EQ(bound_to(two, 0), std::vector<int>{cores[0]});
-  EXPECT_EQ(bound_to(two, 1), std::vector<int>{cores[1]});
+  EXPECT_EQ(bound_to(two, 0), std::vector<int>{cores_of_ranks(2)[0]});
+  EXPECT_EQ(bound_to(two, 1), std::vector<int>{cores_of_ranks(2)[1]});
   Folder one;
   ASSERT_EQ(play("print_place", {one.path()}, 1).exit_code, 0);
   EXPECT_EQ(bound_to(one, 0), cores);

@@ -99,8 +99,8 @@ TEST(TopologyDiscovery, TheLastSharedCacheCountsWhateverItsLevel) {
   EXPECT_EQ(shape(Described("pack:1 l3:1 l2:2 core:2 pu:1").host()), "(0 1 2 3)");
   EXPECT_EQ(shape(Described("pack:1 l2:2 core:2 pu:1").host()), "(0 1) (2 3)");
   EXPECT_EQ(shape(Described("pack:1 core:2 l2:1 pu:1").host()), "(0) (1)");  // each has its own
-  // One that sockets share would make them one: it is the last inside the socket that counts.
-  EXPECT_EQ(shape(Described("l3:1 pack:2 l2:1 core:2 pu:1").host()), "(0 1) | (2 3)");
+  // One that two sockets share is a group in each: the sockets stay apart.
+  EXPECT_EQ(shape(Described("l3:1 pack:2 l2:2 core:1 pu:1").host()), "(0 1) | (2 3)");
 }
 
 TEST(TopologyDiscovery, WhatHwlocDoesNotSeeIsOne) {
