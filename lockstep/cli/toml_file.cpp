@@ -1,5 +1,4 @@
-#define TOML_EXCEPTIONS 1
-#include <toml++/toml.h>
+#include "lockstep/cli/toml_file.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -12,8 +11,6 @@
 namespace lockstep::cli {
 namespace {
 
-int line_of(const toml::node& node) { return static_cast<int>(node.source().begin.line); }
-
 nlohmann::json value_of(const toml::node& node, const std::string& place, const std::string& key) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_integer()) return number->get();
@@ -24,15 +21,22 @@ nlohmann::json value_of(const toml::node& node, const std::string& place, const 
                              "; a key has one number, text, or true or false."));
 }
 
-toml::table parse(const std::string& path) {
+std::string help_if_preset(const std::string& path) {
+  for (const std::string& name : plan::preset_names()) {
+    if (path == name) return base::str("\n  A preset is asked for with --preset ", name, ".");
+  }
+  return "";
+}
+
+}  // namespace
+
+int line_of(const toml::node& node) { return static_cast<int>(node.source().begin.line); }
+
+toml::table parse_toml(const std::string& path, const std::string& holds, const std::string& help) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
     if (std::filesystem::exists(path, error)) {
-      throw UsageError(base::str(path, " is no regular file; settings are a TOML file."));
-    }
-    std::string help;
-    for (const std::string& name : plan::preset_names()) {
-      if (path == name) help = base::str("\n  A preset is asked for with --preset ", name, ".");
+      throw UsageError(base::str(path, " is no regular file; ", holds, " a TOML file."));
     }
     throw UsageError(base::str("there is no file ", path, ".", help));
   }
@@ -44,12 +48,10 @@ toml::table parse(const std::string& path) {
   }
 }
 
-}  // namespace
-
 std::vector<FileSetting> read_toml(const std::string& path,
                                    const std::vector<std::string>& known_sections) {
   std::vector<FileSetting> settings;
-  for (const auto& [name, node] : parse(path)) {
+  for (const auto& [name, node] : parse_toml(path, "settings are", help_if_preset(path))) {
     const std::string section(name.str());
     const std::string place = base::str(path, ":", line_of(node), ": ");
     const toml::table* keys = node.as_table();

@@ -20,6 +20,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/cli/machine.h"
 #include "lockstep/files/temp_folder.h"
+#include "lockstep/launch/cores.h"
 #include "lockstep/plan/train_config.h"
 
 namespace lockstep::cli {
@@ -311,10 +312,52 @@ TEST_F(CommandTest, TheDoctorLooksAtEachThing) {
     }
   }
   EXPECT_EQ(names,
-            (std::set<std::string>{"cores", "instructions", "products", "memory", "shared memory",
-                                   "huge pages", "open files", "worker", "data"}));
+            (std::set<std::string>{"topology", "cores", "instructions", "products", "memory",
+                                   "shared memory", "huge pages", "open files", "worker", "data"}));
   fs::remove_all(here_.file("data"));
   expect_contains(lockstep({"doctor"}).out, "to do: lockstep data prepare austen\n");
+}
+
+TEST_F(CommandTest, TheDoctorPlacesRanksOnATopologyAndChecksMeshes) {
+  std::ofstream(here_.file("two.toml")) << "[[hosts]]\nnames = [\"a\", \"b\"]\n"
+                                           "packages = [[\"2\", \"2\"], [\"2\", \"2\"]]\n";
+  const Outcome eight = lockstep({"doctor", "--topology", "two.toml", "-n", "8"});
+  expect_contains(eight.out, "ranks 6 to 7: a, package 1, cache 1: cpus 6-7\n");
+  EXPECT_EQ(eight.out.find("rank 8"), std::string::npos);
+  EXPECT_EQ(eight.out.find("mesh"), std::string::npos);
+  const Outcome all = lockstep({"doctor", "--topology", "two.toml", "--mesh", "dp=-1 tp=8"});
+  expect_contains(all.out, "ranks 14 to 15: b, package 1, cache 1: cpus 6-7\n");
+  expect_contains(all.out, "ok       mesh            dp=2 tp=8: no group on a slower link");
+  const Outcome across = lockstep({"doctor", "--topology", "two.toml", "--mesh", "tp=16"});
+  EXPECT_EQ(across.code, 0);
+  expect_contains(across.out, "note     mesh            tp group {0, 1, ..., 15} crosses hosts");
+  expect_contains(across.out, "to do: use tp=8\n");
+
+  expect_refused({"doctor", "--topology", "none.toml"}, 2, "there is no file none.toml.");
+  expect_refused({"doctor", "--topology", "two.toml", "-n", "17"}, 2, "17 ranks do not fit");
+  expect_refused({"doctor", "--topology", "two.toml", "--mesh", "tp=2", "-n", "3"}, 2,
+                 "mesh tp=2 has 2 places for 3 ranks");
+  expect_refused({"doctor", "-n", "0"}, 2, "a job has at least 1 rank");
+  expect_refused({"doctor", "--print-topology", "-n", "2"}, 2, "--ranks excludes --print-topology");
+}
+
+TEST_F(CommandTest, TheDoctorPrintsATopologyThatItReadsAgain) {
+  const Outcome printed = lockstep({"doctor", "--print-topology"});
+  EXPECT_EQ(printed.code, 0);
+  std::ofstream(here_.file("here.toml")) << printed.out;
+  EXPECT_EQ(lockstep({"doctor", "--topology", "here.toml", "--print-topology"}).out, printed.out);
+}
+
+TEST_F(CommandTest, TheDoctorSaysWhichRanksWouldBeBound) {
+  expect_contains(lockstep({"doctor", "-n", "1"}).out, "a lone rank is bound to no core\n");
+  const int at_once = launch::cores_at_full_speed();
+  expect_contains(lockstep({"doctor", "-n", std::to_string(at_once + 1)}).out,
+                  base::str(at_once + 1, " ranks are more than the ", at_once,
+                            " that run at full speed here: none is bound to a core\n"));
+  if (at_once == 1) return;
+  const std::string out = lockstep({"doctor"}).out;
+  expect_contains(out, ", package 0, cache 0: cpu");
+  EXPECT_EQ(out.find("bound"), std::string::npos);
 }
 
 TEST_F(CommandTest, AMissingWorkerIsFoundBeforeARunFolderIsMade) {
