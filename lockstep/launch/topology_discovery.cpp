@@ -21,7 +21,9 @@ std::string host_name() {
 /// Null if hwloc sees nothing of this machine.
 Loaded load() {
   hwloc_topology_t topology = nullptr;
-  if (hwloc_topology_init(&topology) != 0) return {nullptr, hwloc_topology_destroy};
+  // Without it hwloc has a flat host to tell of too, and complains on stderr.
+  const bool has_sysfs = access("/sys/devices/system/cpu/cpu0/topology", R_OK) == 0;
+  if (!has_sysfs || hwloc_topology_init(&topology) != 0) return {nullptr, hwloc_topology_destroy};
   Loaded loaded(topology, hwloc_topology_destroy);
   // Without the flag hwloc may visit every core to ask it who it is.
   hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING);
