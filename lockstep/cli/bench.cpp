@@ -1,15 +1,21 @@
 #include "lockstep/cli/bench.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/arguments.h"
+#include "lockstep/cli/capture.h"
 #include "lockstep/cli/job.h"
+#include "lockstep/launch/mpi_start.h"
 
 namespace lockstep::cli {
 namespace {
@@ -114,8 +120,10 @@ bool parse_bench(const std::vector<std::string>& args, BenchOptions& options) {
   app.add_option("-w,--warmup_iters", options.warmup, "calls before them (1)")
       ->check(CLI::Range(0, 1'000'000));
   app.add_option("-c,--check", check, "0: results are not checked")->check(CLI::Range(0, 1));
-  app.add_option("--engine", options.engine, "shm or threads")
-      ->check(CLI::IsMember({"shm", "threads"}));
+  app.add_option("--engine", options.engines,
+                 "shm (default), threads or mpi; or several, as shm,mpi")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"shm", "threads", "mpi"}));
   app.add_option("--memory", memory, "heap (shared, nothing is copied) or ordinary")
       ->check(CLI::IsMember({"heap", "ordinary"}));
   app.add_option("--algorithm", algorithms,
@@ -171,15 +179,88 @@ double bus_factor(Operation operation, int ranks) {
   }
 }
 
+namespace {
+
+/// `args` for one engine, of the several that they name.
+std::vector<std::string> with_engine(const std::vector<std::string>& args,
+                                     const std::string& engine) {
+  std::vector<std::string> words;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == "--engine") {
+      ++i;  // and its value
+    } else if (!args[i].starts_with("--engine=") && args[i] != "--json") {
+      words.push_back(args[i]);
+    }
+  }
+  words.insert(words.end(), {"--engine", engine});
+  return words;
+}
+
+std::vector<std::string> own_environment() {
+  std::vector<std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) variables.emplace_back(*entry);
+  return variables;
+}
+
+std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe"); }
+
+int bench_one(const std::vector<std::string>& args, const BenchOptions& options) {
+  std::vector<std::string> command = {own_path(), "bench-rank"};
+  command.insert(command.end(), args.begin(), args.end());
+  if (options.engines[0] == "mpi") {
+    launch::become(launch::mpirun_command(options.ranks, command));
+  }
+  launch::JobOptions job;
+  job.command = std::move(command);
+  job.ranks = options.ranks;
+  job.engine = options.engines[0];
+  return run_and_report(job);
+}
+
+/// One after the other; a row of the table has the times of all.
+int bench_side_by_side(const std::vector<std::string>& args, const BenchOptions& options) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const std::string& engine : options.engines) {
+    std::vector<std::string> command = {own_path(), "bench"};
+    const std::vector<std::string> words = with_engine(args, engine);
+    command.insert(command.end(), words.begin(), words.end());
+    command.emplace_back("--json");
+    const Captured captured = capture(command, own_environment());
+    const size_t object = captured.output.rfind("\n{");  // the tables come before it
+    if (captured.exit_code != 0 || object == std::string::npos) {
+      std::fprintf(stderr, "%s\n", captured.output.c_str());
+      return captured.exit_code;
+    }
+    all.push_back(nlohmann::json::parse(captured.output.substr(object)));
+  }
+  if (options.json) {
+    std::printf("%s\n", nlohmann::json{{"engines", all}}.dump().c_str());
+    return 0;
+  }
+  std::printf("# %s, %d ranks; median us a call\n%-18s %12s", net::name_of(options.operation),
+              options.ranks, "algorithm", "bytes");
+  for (const std::string& engine : options.engines) std::printf(" %12s", engine.c_str());
+  std::printf("\n");
+  for (size_t row = 0; row < all[0]["results"].size(); ++row) {
+    const nlohmann::json& first = all[0]["results"][row];
+    std::printf("%-18s %12lld", first["algorithm"].get<std::string>().c_str(),
+                static_cast<long long>(first["bytes"].get<int64_t>()));
+    for (const nlohmann::json& engine : all) {
+      const nlohmann::json& figures = engine["results"][row];
+      const char* column = figures["in_place"].is_null() ? "out_of_place" : "in_place";
+      std::printf(" %12.2f", figures[column]["median_us"].get<double>());
+    }
+    std::printf("\n");
+  }
+  return 0;
+}
+
+}  // namespace
+
 int bench_command(const std::vector<std::string>& args) {
   BenchOptions options;
   if (!parse_bench(args, options)) return 0;
-  launch::JobOptions job;
-  job.command = {std::filesystem::read_symlink("/proc/self/exe"), "bench-rank"};
-  job.command.insert(job.command.end(), args.begin(), args.end());
-  job.ranks = options.ranks;
-  job.engine = options.engine;
-  return run_and_report(job);
+  return options.engines.size() == 1 ? bench_one(args, options) : bench_side_by_side(args, options);
 }
 
 }  // namespace lockstep::cli

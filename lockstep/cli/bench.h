@@ -26,7 +26,7 @@ struct BenchOptions {
   int iterations = 20;
   int warmup = 1;
   bool check = true;
-  std::string engine = "shm";
+  std::vector<std::string> engines = {"shm"};
   std::vector<plan::Algorithm> algorithms = {plan::Algorithm::direct};
   int ranks_per_host = 0;  // for hierarchical: as if so many shared a host; 0: all do
   bool in_heap = true;     // tensors in the shared heap, or in ordinary memory

@@ -11,6 +11,8 @@
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/bench.h"
+#include "lockstep/launch/mpi_start.h"
+#include "lockstep/launch/region_handover.h"
 #include "lockstep/net/world.h"
 
 namespace lockstep::cli {
@@ -86,7 +88,7 @@ plan::CollectivePlan plan_of(const BenchOptions& options, plan::Algorithm algori
 /// Of a call, by all ranks together: what their ledgers should count.
 int64_t expected_bytes(const BenchOptions& options, plan::Algorithm algorithm, int64_t count) {
   constexpr int64_t kWidth = sizeof(float);
-  const bool one_pass = algorithm == plan::Algorithm::direct;
+  const bool one_pass = algorithm == plan::Algorithm::direct && options.engines[0] != "mpi";
   const plan::CollectivePlan plan =
       plan_of(options,
               algorithm == plan::Algorithm::direct && options.operation == Operation::all_to_all
@@ -261,7 +263,7 @@ class Report {
                  "#%10s %12s %8s %6s %6s  %-38s  %s\n"
                  "#%10s %12s %8s %6s %6s  %9s %8s %8s %8s   %9s %8s %8s %8s\n"
                  "#%10s %12s %8s %6s %6s  %9s %8s %8s %8s   %9s %8s %8s %8s\n",
-                 net::name_of(options.operation), ranks, options.engine.c_str(),
+                 net::name_of(options.operation), ranks, options.engines[0].c_str(),
                  options.in_heap ? "heap" : "ordinary", options.iterations, options.warmup, "", "",
                  "", "", "", "out-of-place", "in-place", "size", "count", "type", "redop", "root",
                  "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong", "(B)",
@@ -304,7 +306,7 @@ class Report {
     if (options_.json) {
       const nlohmann::json all = {{"operation", net::name_of(options_.operation)},
                                   {"ranks", ranks_},
-                                  {"engine", options_.engine},
+                                  {"engine", options_.engines[0]},
                                   {"memory", options_.in_heap ? "heap" : "ordinary"},
                                   {"iterations", options_.iterations},
                                   {"results", rows_},
@@ -373,29 +375,47 @@ double number_of(const char* name) {
   return std::strtod(text, nullptr);
 }
 
+/// Joins the ranks that our launcher started, or an mpirun.
+std::shared_ptr<net::Endpoint> join(const BenchOptions& options) {
+  net::EndpointOptions endpoint;
+  if (options.engines[0] == "mpi") {
+    const launch::Place place = launch::place_from(launch::own_variable);
+    const auto handover = launch::handover_options(place, endpoint.timeout);
+    const launch::Received received =
+        place.local_rank == 0 ? launch::hand_out(handover, net::Region::create(place.world_size))
+                              : launch::take_over(handover);
+    endpoint.oversubscribed = received.oversubscribed;
+    if (place.world_size > 1) {
+      endpoint.engine = net::load_mpi_engine(launch::require_mpi_here(launch::own_variable));
+    }
+    return net::Endpoint::join(received.region, place.rank, /*direct_memory=*/false, endpoint);
+  }
+  endpoint.timeout =
+      std::chrono::milliseconds(static_cast<int64_t>(number_of("LOCKSTEP_TIMEOUT_S") * 1000));
+  endpoint.oversubscribed = number_of("LOCKSTEP_OVERSUBSCRIBED") != 0;
+  const auto region = net::Region::attach(static_cast<int>(number_of("LOCKSTEP_REGION_FD")));
+  return net::Endpoint::join(region, static_cast<int>(number_of("LOCKSTEP_RANK")),
+                             /*direct_memory=*/false, endpoint);
+}
+
+int bench_on_threads(const BenchOptions& options) {
+  int code = 0;
+  net::run_on_threads(options.ranks,
+                      [&](const std::shared_ptr<Group>& world) {
+                        const int mine = measure(world, options);
+                        if (world->rank() == 0) code = mine;
+                      },
+                      {.oversubscribed = number_of("LOCKSTEP_OVERSUBSCRIBED") != 0});
+  return code;
+}
+
 }  // namespace
 
 int bench_rank_command(const std::vector<std::string>& args) {
   BenchOptions options;
   if (!parse_bench(args, options)) return 0;
-  net::EndpointOptions endpoint_options;
-  endpoint_options.timeout =
-      std::chrono::milliseconds(static_cast<int64_t>(number_of("LOCKSTEP_TIMEOUT_S") * 1000));
-  endpoint_options.oversubscribed = number_of("LOCKSTEP_OVERSUBSCRIBED") != 0;
-  if (options.engine == "threads") {
-    int code = 0;
-    net::run_on_threads(
-        options.ranks,
-        [&](const std::shared_ptr<Group>& world) {
-          const int mine = measure(world, options);
-          if (world->rank() == 0) code = mine;
-        },
-        endpoint_options);
-    return code;
-  }
-  const auto region = net::Region::attach(static_cast<int>(number_of("LOCKSTEP_REGION_FD")));
-  const auto endpoint = net::Endpoint::join(region, static_cast<int>(number_of("LOCKSTEP_RANK")),
-                                            /*direct_memory=*/false, endpoint_options);
+  if (options.engines[0] == "threads") return bench_on_threads(options);
+  const std::shared_ptr<net::Endpoint> endpoint = join(options);
   try {
     const int code = measure(endpoint->world(), options);
     if (code != 0) {

@@ -134,6 +134,24 @@ TEST(Usage, BenchOfEveryAlgorithmCountsWhatItsPlanSays) {
   }
 }
 
+TEST(Usage, BenchSetsEnginesSideBySide) {
+  const std::vector<std::string> words = {"bench",   "broadcast", "-n",       "2",          "-b",
+                                          "64",      "-e",        "4K",       "-f",         "64",
+                                          "--iters", "3",         "--engine", "threads,shm"};
+  const CommandResult table = lockstep(words);
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_NE(table.out.find("threads          shm"), std::string::npos) << table.out;
+  std::vector<std::string> as_json = words;
+  as_json.emplace_back("--json");
+  const CommandResult result = lockstep(as_json);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto engines = nlohmann::json::parse(result.out)["engines"];
+  ASSERT_EQ(engines.size(), 2u);
+  EXPECT_EQ(engines[0]["engine"], "threads");
+  EXPECT_EQ(engines[1]["engine"], "shm");
+  EXPECT_EQ(engines[1]["results"].size(), 2u);
+}
+
 TEST(Usage, DoctorSaysWhatThisMachineHas) {
   const CommandResult result = lockstep({"doctor"});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
