@@ -15,6 +15,7 @@
 #include "lockstep/cli/arguments.h"
 #include "lockstep/cli/capture.h"
 #include "lockstep/cli/job.h"
+#include "lockstep/cli/topology_file.h"
 #include "lockstep/launch/mpi_start.h"
 
 namespace lockstep::cli {
@@ -66,7 +67,27 @@ plan::Collective collective_of(Operation operation) {
   }
 }
 
+std::shared_ptr<const plan::NetworkModel> network_of(const BenchOptions& options) {
+  if (options.topology.empty()) return nullptr;
+  auto network = std::make_shared<plan::NetworkModel>();
+  network->placement = plan::place_ranks(read_topology(options.topology), options.ranks);
+  network->jitter = options.jitter;
+  network->slow_rank = options.slow_rank;
+  network->slow_factor = options.slow_factor;
+  return network;
+}
+
 std::vector<std::vector<int>> hosts_of(const BenchOptions& options) {
+  if (!options.topology.empty() && options.ranks_per_host == 0) {
+    std::vector<std::vector<int>> hosts;
+    const auto network = network_of(options);
+    for (int rank = 0; rank < options.ranks; ++rank) {
+      const auto host = static_cast<size_t>(network->placement.seats[rank].host);
+      if (hosts.size() <= host) hosts.resize(host + 1);
+      hosts[host].push_back(rank);
+    }
+    return hosts;
+  }
   const int each = options.ranks_per_host > 0 ? options.ranks_per_host : options.ranks;
   std::vector<std::vector<int>> hosts;
   for (int rank = 0; rank < options.ranks; ++rank) {
@@ -132,6 +153,16 @@ bool parse_bench(const std::vector<std::string>& args, BenchOptions& options) {
   app.add_option("--ranks-per-host", options.ranks_per_host,
                  "for hierarchical: as if so many ranks shared a host (all)")
       ->check(CLI::Range(1, 512));
+  app.add_option("--topology", options.topology,
+                 "a topology file: ranks on its hosts, the time of its links (engine threads)");
+  app.add_option("--jitter", options.jitter, "with it: messages take up to this part longer (0)")
+      ->check(CLI::Range(0.0, 100.0));
+  app.add_option("--slow-rank", options.slow_rank, "with it: a rank whose messages take longer")
+      ->check(CLI::Range(0, 511));
+  app.add_option("--slow-factor", options.slow_factor, "with it: so many times as long (1)")
+      ->check(CLI::Range(1.0, 1e6));
+  app.add_flag("--fit", options.fit,
+               "latency and bandwidth that explain the times, and what is left");
   app.add_flag("--json", options.json, "one JSON object on stdout at the end");
   if (!parse_arguments(app, args)) return false;
   options.operation = operations().at(operation);
@@ -146,6 +177,12 @@ bool parse_bench(const std::vector<std::string>& args, BenchOptions& options) {
   if (options.ranks_per_host > 0 && options.ranks % options.ranks_per_host != 0) {
     throw UsageError(base::str("lockstep bench: ", options.ranks, " ranks are no whole hosts of ",
                                options.ranks_per_host, "."));
+  }
+  if (!options.topology.empty() && options.engines != std::vector<std::string>{"threads"}) {
+    throw UsageError("lockstep bench: --topology models a network: add --engine threads.");
+  }
+  if (options.topology.empty() && (options.jitter > 0 || options.slow_rank >= 0)) {
+    throw UsageError("lockstep bench: --jitter and --slow-rank are of a --topology.");
   }
   if (options.min_bytes < 1 || options.min_bytes > options.max_bytes) {
     throw UsageError(base::str("lockstep bench: sizes from ", options.min_bytes, " to ",

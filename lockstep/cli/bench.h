@@ -8,11 +8,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/net/types.h"
 #include "lockstep/plan/algorithm_table.h"
+#include "lockstep/plan/network_model.h"
 
 namespace lockstep::cli {
 
@@ -28,8 +30,14 @@ struct BenchOptions {
   bool check = true;
   std::vector<std::string> engines = {"shm"};
   std::vector<plan::Algorithm> algorithms = {plan::Algorithm::direct};
-  int ranks_per_host = 0;  // for hierarchical: as if so many shared a host; 0: all do
-  bool in_heap = true;     // tensors in the shared heap, or in ordinary memory
+  int ranks_per_host = 0;  // for hierarchical: as if so many shared a host; 0: those of the
+                           // topology file, or all
+  std::string topology;    // a file: the time is that of its links, on the threads engine
+  double jitter = 0;       // plan::NetworkModel
+  int slow_rank = -1;
+  double slow_factor = 1;
+  bool in_heap = true;  // tensors in the shared heap, or in ordinary memory
+  bool fit = false;     // latency and bandwidth of each algorithm's times
   bool json = false;
 };
 
@@ -38,6 +46,9 @@ bool parse_bench(const std::vector<std::string>& args, BenchOptions& options);
 
 /// What the options' operation is called in plans.
 plan::Collective collective_of(net::Operation operation);
+
+/// The network of the options' topology file; null if there is none. Throws UsageError.
+std::shared_ptr<const plan::NetworkModel> network_of(const BenchOptions& options);
 
 /// The ranks of each host, or as if they were; all of them where the options name none.
 std::vector<std::vector<int>> hosts_of(const BenchOptions& options);

@@ -11,6 +11,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/bench.h"
+#include "lockstep/cli/line_fit.h"
 #include "lockstep/launch/mpi_start.h"
 #include "lockstep/launch/region_handover.h"
 #include "lockstep/net/world.h"
@@ -88,7 +89,8 @@ plan::CollectivePlan plan_of(const BenchOptions& options, plan::Algorithm algori
 /// Of a call, by all ranks together: what their ledgers should count.
 int64_t expected_bytes(const BenchOptions& options, plan::Algorithm algorithm, int64_t count) {
   constexpr int64_t kWidth = sizeof(float);
-  const bool one_pass = algorithm == plan::Algorithm::direct && options.engines[0] != "mpi";
+  const bool one_pass = algorithm == plan::Algorithm::direct && options.engines[0] != "mpi" &&
+                        options.topology.empty();
   const plan::CollectivePlan plan =
       plan_of(options,
               algorithm == plan::Algorithm::direct && options.operation == Operation::all_to_all
@@ -135,12 +137,14 @@ class Measurement {
       ++turn_;
       write_input(in_place);
       group_.barrier();
+      group_.restart_modelled_clock();
       moved -= bytes_counted();
       const auto start = std::chrono::steady_clock::now();
       call(in_place);
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
       moved += bytes_counted();
-      if (i >= 0) seconds.push_back(taken.count());
+      if (i < 0) continue;
+      seconds.push_back(options_.topology.empty() ? taken.count() : group_.modelled_seconds());
     }
     group_.all_reduce(&moved, 1, DType::i64);
     timing.counted_bytes = moved / (options_.warmup + options_.iterations);
@@ -257,6 +261,10 @@ class Report {
  public:
   Report(const BenchOptions& options, int ranks)
       : options_(options), ranks_(ranks), to_(options.json ? stderr : stdout) {
+    if (!options.topology.empty()) {
+      std::fprintf(to_, "# MODELLED: times are those of the links in %s, not of this machine\n",
+                   options.topology.c_str());
+    }
     std::fprintf(to_,
                  "# lockstep bench %s: %d ranks, engine %s, %s memory, %d iterations, %d before\n"
                  "#\n"
@@ -273,6 +281,8 @@ class Report {
 
   /// The rows that follow are of that algorithm.
   void begin(plan::Algorithm algorithm) {
+    fitted_bytes_.clear();
+    fitted_seconds_.clear();
     std::fprintf(to_, "# algorithm %s\n", plan::name_of(algorithm).c_str());
   }
 
@@ -297,6 +307,28 @@ class Report {
     std::fputs("\n", to_);
     std::fflush(to_);
     rows_.push_back(std::move(row));
+    fitted_bytes_.push_back(static_cast<double>(measurement.bytes()));
+    fitted_seconds_.push_back(done.median_s);
+  }
+
+  /// No more rows of that algorithm come.
+  void end(plan::Algorithm algorithm) {
+    if (!options_.fit) return;
+    const std::optional<LineFit> fit = fit_line(fitted_bytes_, fitted_seconds_);
+    if (!fit) {
+      std::fprintf(to_, "# fit %s: no line of two sizes or more explains these times\n",
+                   plan::name_of(algorithm).c_str());
+      return;
+    }
+    std::fprintf(
+        to_, "# fit %s: %.2f us + bytes / %.2f GB/s; left over:", plan::name_of(algorithm).c_str(),
+        1e6 * fit->alpha_s, 1e-9 / fit->seconds_per_byte);
+    for (const double residual : fit->residuals) std::fprintf(to_, " %+.0f%%", 100 * residual);
+    std::fprintf(to_, "\n");
+    fits_.push_back({{"algorithm", plan::name_of(algorithm)},
+                     {"alpha_us", 1e6 * fit->alpha_s},
+                     {"gb_per_s", 1e-9 / fit->seconds_per_byte},
+                     {"residuals", fit->residuals}});
   }
 
   void finish() {
@@ -308,8 +340,10 @@ class Report {
                                   {"ranks", ranks_},
                                   {"engine", options_.engines[0]},
                                   {"memory", options_.in_heap ? "heap" : "ordinary"},
+                                  {"modelled", !options_.topology.empty()},
                                   {"iterations", options_.iterations},
                                   {"results", rows_},
+                                  {"fits", fits_},
                                   {"wrong", wrong_},
                                   {"avg_bus_bandwidth", average}};
       std::printf("%s\n", all.dump().c_str());
@@ -342,6 +376,9 @@ class Report {
   const int ranks_;
   std::FILE* const to_;
   nlohmann::json rows_ = nlohmann::json::array();
+  nlohmann::json fits_ = nlohmann::json::array();
+  std::vector<double> fitted_bytes_;    // of the algorithm under way
+  std::vector<double> fitted_seconds_;  // medians of its rows, in place where there are such
   int64_t wrong_ = 0;
   double bus_bandwidth_ = 0;
   int columns_ = 0;
@@ -362,6 +399,7 @@ int measure(const std::shared_ptr<Group>& world, const BenchOptions& options) {
       wrong += apart.wrong + in_place.wrong;
       if (report) report->add(measurement, apart, in_place);
     }
+    if (report) report->end(algorithm);
   }
   if (report) report->finish();
   return wrong == 0 ? 0 : kWrongResults;
@@ -405,7 +443,8 @@ int bench_on_threads(const BenchOptions& options) {
                         const int mine = measure(world, options);
                         if (world->rank() == 0) code = mine;
                       },
-                      {.oversubscribed = number_of("LOCKSTEP_OVERSUBSCRIBED") != 0});
+                      {.oversubscribed = number_of("LOCKSTEP_OVERSUBSCRIBED") != 0,
+                       .network = network_of(options)});
   return code;
 }
 

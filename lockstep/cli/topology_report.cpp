@@ -109,8 +109,8 @@ std::string hosts_text(const plan::Topology& topology) {
 std::string ranks_text(const plan::Placement& placement) {
   std::string text;
   const auto cache_of = [&](int rank) {
-    const plan::Slot& slot = placement.slots[static_cast<size_t>(rank)];
-    return std::tuple(slot.host, slot.package, slot.cache);
+    const plan::Seat& seat = placement.seats[static_cast<size_t>(rank)];
+    return std::tuple(seat.host, seat.package, seat.cache);
   };
   for (int first = 0; first < placement.ranks();) {
     std::vector<int> cpus;

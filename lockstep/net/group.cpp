@@ -98,6 +98,14 @@ void Group::set_algorithms(plan::AlgorithmTable algorithms) {
 
 const plan::AlgorithmTable& Group::algorithms() const { return impl_->algorithms; }
 
+void Group::restart_modelled_clock() {
+  if (impl_->network != nullptr) impl_->runner().transport().restart_clock();
+}
+
+double Group::modelled_seconds() const {
+  return impl_->plans ? impl_->plans->transport().clock_s() : 0;
+}
+
 const Ledger& Group::ledger() const { return impl_->read_ledger(); }
 void Group::reset_ledger() {
   impl_->ledger = {};

@@ -114,6 +114,11 @@ class Group {
   /// table, or meet as a mismatch. The endpoint's options say what it is at first.
   void set_algorithms(plan::AlgorithmTable algorithms);
   const plan::AlgorithmTable& algorithms() const;
+  /// On a modelled network (EndpointOptions::network): sets this rank's clock to 0, and tells how
+  /// late it is by then. 0 on a real one.
+  void restart_modelled_clock();
+  double modelled_seconds() const;
+
   const Ledger& ledger() const;
   void reset_ledger();
 

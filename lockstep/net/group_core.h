@@ -88,7 +88,8 @@ struct Group::Impl {
   plan::Algorithm algorithm_for(plan::Collective operation, int64_t bytes) const;
   /// Whether that is a plan over messages, instead of one pass over peers' memory.
   bool is_plan(plan::Algorithm algorithm) const {
-    return algorithm != plan::Algorithm::direct || (engine != nullptr && size() > 1);
+    const bool messages_only = engine != nullptr || network != nullptr;
+    return algorithm != plan::Algorithm::direct || (messages_only && size() > 1);
   }
   /// The group's ranks by host.
   std::vector<std::vector<int>> hosts() const;
@@ -215,7 +216,8 @@ struct Group::Impl {
   Region::Impl& region;
   RankControl& control;  // this rank's
   const bool direct_memory;
-  MessageEngine* const engine;  // null: the region carries tensors
+  MessageEngine* const engine;              // null: the region carries tensors
+  const plan::NetworkModel* const network;  // null: none is modelled
   const int id;
   const std::string name;
   const std::vector<int> members;

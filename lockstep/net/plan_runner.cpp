@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "lockstep/net/modelled_transport.h"
 #include "lockstep/net/reduce_kernels.h"
 #include "lockstep/net/region_transport.h"
 #include "lockstep/net/wide_sums.h"
@@ -48,9 +49,14 @@ bool is_short(DType type) { return type == DType::f16 || type == DType::bf16; }
 
 PlanRunner& Group::Impl::runner() {
   if (!plans) {
-    plans = std::make_unique<PlanRunner>(*this, engine != nullptr
-                                                    ? engine->connect(members, rank, id)
-                                                    : std::make_unique<RegionTransport>(*this));
+    std::unique_ptr<Transport> transport = engine != nullptr
+                                               ? engine->connect(members, rank, id)
+                                               : std::make_unique<RegionTransport>(*this);
+    if (network != nullptr) {
+      transport =
+          std::make_unique<ModelledTransport>(std::move(transport), *network, members, rank);
+    }
+    plans = std::make_unique<PlanRunner>(*this, std::move(transport));
   }
   return *plans;
 }

@@ -20,6 +20,7 @@ class PlanRunner {
 
   /// Drops all plans.
   void forget();
+  Transport& transport() { return *transport_; }
 
   /// `terms`: this rank's; `recipe`: everybody's. Other algorithms than direct are taken only where
   /// every rank brings one term and ranks are added as leaves are.

@@ -32,6 +32,11 @@ class Transport {
   /// Sleeps for a moment, or until there may be something to do.
   virtual void nap() = 0;
 
+  /// Of a modelled network: the rank's time on it since its clock was restarted. 0: the network is
+  /// a real one.
+  virtual void restart_clock() {}
+  virtual double clock_s() const { return 0; }
+
  protected:
   int64_t bytes_received_ = 0;
 };

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lockstep/net/group.h"
+#include "lockstep/plan/network_model.h"
 
 namespace lockstep::net {
 
@@ -85,6 +86,9 @@ struct EndpointOptions {
   /// Carries tensors between the ranks, all by plans; null: the region does. What calls say of
   /// themselves (guard, watchdog, abort) goes through the region in any case.
   std::shared_ptr<MessageEngine> engine = {};
+  /// A network that is not there, for virtual clusters on the threads engine: all calls are plans,
+  /// and take its time (Group::modelled_seconds).
+  std::shared_ptr<const plan::NetworkModel> network = {};
 };
 
 /// One rank's way to its peers.

@@ -19,23 +19,39 @@ int after(int round, const Members& members, int rounds) {
 int direct_reduce_scatter(CollectiveBuilder& builder, const Members& members, const Slices& slices,
                           const std::vector<TermPlace>& terms,
                           const std::vector<AddStep>& additions, int round) {
-  for (size_t owner = 0; owner < members.size(); ++owner) {
+  struct Message {
+    size_t from;
+    Place held;
+    size_t to;
+    Place arrived;
+  };
+  const size_t n = members.size();
+  std::vector<std::vector<Message>> by_distance(n);
+  for (size_t owner = 0; owner < n; ++owner) {
     const ElementRange slice = slices[owner];
     std::vector<Place> sources;
     int64_t free = 0;
     for (const TermPlace& term : terms) {
       const Place held{term.buffer, slice};
-      if (term.member == static_cast<int>(owner)) {
+      const auto holder = static_cast<size_t>(term.member);
+      if (holder == owner) {
         sources.push_back(held);
         continue;
       }
       const Place arrived = scratch(free, slice.size());
       free += slice.size();
-      builder.message(round, members[static_cast<size_t>(term.member)], held, members[owner],
-                      arrived);
+      by_distance[(owner + n - holder) % n].push_back({holder, held, owner, arrived});
       sources.push_back(arrived);
     }
     builder.local(round, members[owner], {{kResult, slice}, std::move(sources), additions});
+  }
+  // Everybody sends to its next neighbour first: if all began with rank 0, its way in would be
+  // crowded while the others' are idle.
+  for (const std::vector<Message>& messages : by_distance) {
+    for (const Message& message : messages) {
+      builder.message(round, members[message.from], message.held, members[message.to],
+                      message.arrived);
+    }
   }
   return after(round, members, 1);
 }

@@ -99,10 +99,10 @@ std::vector<LaidAxis> lay(const Placement& placement, const Mesh& mesh) {
 int most_ranks_inside(const Placement& placement, LinkLevel level) {
   std::map<std::tuple<int, int, int>, int> counts;
   int most = 0;
-  for (const Slot& slot : placement.slots) {
-    const int package = level <= LinkLevel::package ? slot.package : 0;
-    const int cache = level == LinkLevel::cache ? slot.cache : 0;
-    most = std::max(most, ++counts[{slot.host, package, cache}]);
+  for (const Seat& seat : placement.seats) {
+    const int package = level <= LinkLevel::package ? seat.package : 0;
+    const int cache = level == LinkLevel::cache ? seat.cache : 0;
+    most = std::max(most, ++counts[{seat.host, package, cache}]);
   }
   return most;
 }
@@ -180,7 +180,7 @@ MeshWarning outside(const Placement& placement, const LaidAxis& axis, LinkLevel 
 }  // namespace
 
 std::vector<MeshWarning> check_mesh(const Placement& placement, const Mesh& mesh) {
-  LOCKSTEP_ASSERT(placement.ranks() == mesh.world(), "a placement has a slot for each rank");
+  LOCKSTEP_ASSERT(placement.ranks() == mesh.world(), "a placement has a seat for each rank");
   const std::vector<LaidAxis> axes = lay(placement, mesh);
   const auto is_worse = [&](const LaidAxis& axis, LinkLevel asked) {
     return axis.slowest > asked && placement.topology.is_slower(axis.slowest, asked);

@@ -10,12 +10,12 @@
 namespace lockstep::plan {
 namespace {
 
-const Core& core_at(const Topology& topology, const Slot& slot) {
+const Core& core_at(const Topology& topology, const Seat& seat) {
   const auto at = [](const auto& list, int index) -> const auto& {
     return list[static_cast<size_t>(index)];
   };
-  const Host& host = at(topology.hosts, slot.host);
-  return at(at(at(host.packages, slot.package).caches, slot.cache).cores, slot.core);
+  const Host& host = at(topology.hosts, seat.host);
+  return at(at(at(host.packages, seat.package).caches, seat.cache).cores, seat.core);
 }
 
 template <class Function>
@@ -27,25 +27,25 @@ void for_each_core(const Host& host, const Function& function) {
   }
 }
 
-/// A slot on the first thread of every core, in the order in which the cores lie.
-std::vector<Slot> slot_of_every_core(const Topology& topology) {
-  std::vector<Slot> slots;
-  Slot slot;
+/// A seat on the first thread of every core, in the order in which the cores lie.
+std::vector<Seat> slot_of_every_core(const Topology& topology) {
+  std::vector<Seat> seats;
+  Seat seat;
   for (const Host& host : topology.hosts) {
-    slot.package = 0;
+    seat.package = 0;
     for (const Package& package : host.packages) {
-      slot.cache = 0;
+      seat.cache = 0;
       for (const CacheGroup& cache : package.caches) {
-        for (slot.core = 0; slot.core < static_cast<int>(cache.cores.size()); ++slot.core) {
-          slots.push_back(slot);
+        for (seat.core = 0; seat.core < static_cast<int>(cache.cores.size()); ++seat.core) {
+          seats.push_back(seat);
         }
-        ++slot.cache;
+        ++seat.cache;
       }
-      ++slot.package;
+      ++seat.package;
     }
-    ++slot.host;
+    ++seat.host;
   }
-  return slots;
+  return seats;
 }
 
 }  // namespace
@@ -101,13 +101,13 @@ int Topology::hardware_threads() const {
 
 const Host& Placement::host_of(int rank) const {
   LOCKSTEP_ASSERT(0 <= rank && rank < ranks(), "no such rank in the placement");
-  return topology.hosts[static_cast<size_t>(slots[static_cast<size_t>(rank)].host)];
+  return topology.hosts[static_cast<size_t>(seats[static_cast<size_t>(rank)].host)];
 }
 
 int Placement::cpu_of(int rank) const {
   LOCKSTEP_ASSERT(0 <= rank && rank < ranks(), "no such rank in the placement");
-  const Slot& slot = slots[static_cast<size_t>(rank)];
-  return core_at(topology, slot).cpus[static_cast<size_t>(slot.thread)];
+  const Seat& seat = seats[static_cast<size_t>(rank)];
+  return core_at(topology, seat).cpus[static_cast<size_t>(seat.thread)];
 }
 
 Placement place_ranks(Topology topology, int ranks) {
@@ -119,24 +119,24 @@ Placement place_ranks(Topology topology, int ranks) {
                                threads, " ranks, or one a core: ", topology.cores(), "."));
   }
   const size_t count = static_cast<size_t>(ranks);
-  std::vector<Slot> slots;
-  for (int thread = 0; slots.size() < count; ++thread) {
-    for (Slot slot : slot_of_every_core(topology)) {
-      const int of_core = static_cast<int>(core_at(topology, slot).cpus.size());
-      if (thread >= of_core || slots.size() == count) continue;
-      slot.thread = thread;
-      slots.push_back(slot);
+  std::vector<Seat> seats;
+  for (int thread = 0; seats.size() < count; ++thread) {
+    for (Seat seat : slot_of_every_core(topology)) {
+      const int of_core = static_cast<int>(core_at(topology, seat).cpus.size());
+      if (thread >= of_core || seats.size() == count) continue;
+      seat.thread = thread;
+      seats.push_back(seat);
     }
   }
-  std::sort(slots.begin(), slots.end());
-  return {std::move(topology), std::move(slots)};
+  std::sort(seats.begin(), seats.end());
+  return {std::move(topology), std::move(seats)};
 }
 
 LinkLevel level_between(const Placement& placement, int a, int b) {
   LOCKSTEP_ASSERT(0 <= std::min(a, b) && std::max(a, b) < placement.ranks(),
                   "no such rank in the placement");
-  const Slot& x = placement.slots[static_cast<size_t>(a)];
-  const Slot& y = placement.slots[static_cast<size_t>(b)];
+  const Seat& x = placement.seats[static_cast<size_t>(a)];
+  const Seat& y = placement.seats[static_cast<size_t>(b)];
   if (x.host != y.host) return LinkLevel::network;
   if (x.package != y.package) return LinkLevel::host;
   return x.cache != y.cache ? LinkLevel::package : LinkLevel::cache;

@@ -85,27 +85,27 @@ struct Topology {
 };
 
 /// Where a rank can sit: indices, each inside the one before it.
-struct Slot {
+struct Seat {
   int host = 0;
   int package = 0;
   int cache = 0;
   int core = 0;
   int thread = 0;
-  auto operator<=>(const Slot&) const = default;
+  auto operator<=>(const Seat&) const = default;
 };
 
 /// Ranks on a topology.
 struct Placement {
   Topology topology;
-  std::vector<Slot> slots;  // by rank
+  std::vector<Seat> seats;  // by rank
 
-  int ranks() const { return static_cast<int>(slots.size()); }
+  int ranks() const { return static_cast<int>(seats.size()); }
   const Host& host_of(int rank) const;
   /// The hardware thread of `rank`, by the number of its host's system.
   int cpu_of(int rank) const;
 };
 
-/// Ranks in blocks: as many slots as there are ranks, the fastest level filled first, and numbered
+/// Ranks in blocks: as many seats as there are ranks, the fastest level filled first, and numbered
 /// in the order in which they lie. All cores of all hosts come before any core's second thread.
 /// Throws UsageError: no rank, or more ranks than hardware threads.
 Placement place_ranks(Topology topology, int ranks);

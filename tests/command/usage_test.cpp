@@ -152,6 +152,18 @@ TEST(Usage, BenchSetsEnginesSideBySide) {
   EXPECT_EQ(engines[1]["results"].size(), 2u);
 }
 
+TEST(Usage, BenchFitsLatencyAndBandwidth) {
+  const CommandResult result =
+      lockstep({"bench", "all_reduce", "-n", "2", "--engine", "threads", "--algorithm", "ring",
+                "-b", "64", "-e", "1M", "-f", "16", "--iters", "5", "--fit", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("# fit ring: "), std::string::npos) << result.err;
+  for (const auto& fit : nlohmann::json::parse(result.out)["fits"]) {
+    EXPECT_GT(fit["gb_per_s"].get<double>(), 0);
+    EXPECT_EQ(fit["residuals"].size(), 4u);
+  }
+}
+
 TEST(Usage, DoctorSaysWhatThisMachineHas) {
   const CommandResult result = lockstep({"doctor"});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;

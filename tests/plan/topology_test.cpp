@@ -79,9 +79,9 @@ TEST(Topology, CoresComeBeforeSecondThreads) {
 TEST(Topology, CoresOfAllHostsComeBeforeSecondThreads) {
   const Topology topology = machines(2, {.cores = 2, .threads = 2});
   const Placement placement = place_ranks(topology, 4);
-  for (const Slot& slot : placement.slots) EXPECT_EQ(slot.thread, 0);
-  EXPECT_EQ(placement.slots[2].host, 1);
-  EXPECT_EQ(place_ranks(topology, 6).slots[3].host, 0);  // host 0 has 4 of the 6, in one block
+  for (const Seat& seat : placement.seats) EXPECT_EQ(seat.thread, 0);
+  EXPECT_EQ(placement.seats[2].host, 1);
+  EXPECT_EQ(place_ranks(topology, 6).seats[3].host, 0);  // host 0 has 4 of the 6, in one block
 }
 
 TEST(Topology, RefusesRanksThatDoNotFit) {
@@ -102,18 +102,18 @@ RC_GTEST_PROP(Topology, PlacementsAreBlocksOfDistinctSlots, ()) {
   const int ranks = within(topology.hardware_threads());
   const Placement placement = place_ranks(topology, ranks);
   RC_ASSERT(placement.ranks() == ranks);
-  RC_ASSERT(std::set<Slot>(placement.slots.begin(), placement.slots.end()).size() ==
-            placement.slots.size());
-  RC_ASSERT(std::is_sorted(placement.slots.begin(), placement.slots.end()));
+  RC_ASSERT(std::set<Seat>(placement.seats.begin(), placement.seats.end()).size() ==
+            placement.seats.size());
+  RC_ASSERT(std::is_sorted(placement.seats.begin(), placement.seats.end()));
 
   // No core has two ranks while another has none, and every level is filled before the next begins.
-  std::set<Slot> cores;
-  for (Slot slot : placement.slots) {
-    slot.thread = 0;
-    cores.insert(slot);
+  std::set<Seat> cores;
+  for (Seat seat : placement.seats) {
+    seat.thread = 0;
+    cores.insert(seat);
   }
   RC_ASSERT(static_cast<int>(cores.size()) == std::min(ranks, topology.cores()));
-  const Slot last = *cores.rbegin();
+  const Seat last = *cores.rbegin();
   const int before_last =
       ((last.host * machine.packages + last.package) * machine.caches + last.cache) *
           machine.cores +
