@@ -16,6 +16,9 @@ void copy(void* to, const void* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
+/// A broadcast from here on is worth the work of two cores.
+constexpr int64_t kSharedCopyBytes = 256 * KiB;
+
 void check_count(const char* what, int64_t count) {
   if (count < 0) throw UsageError(base::str(what, ": a count of ", count, " elements"));
 }
@@ -145,7 +148,11 @@ void Group::broadcast(void* data, int64_t count, DType type, int root) {
     g.runner().broadcast(algorithm, data, count, type, root, call.entry());
     return;
   }
-  if (g.rank == root) g.offer(mine, data, bytes);
+  if (g.rank == root) {
+    g.offer(mine, data, bytes);
+  } else if (bytes >= kSharedCopyBytes) {
+    mine.out = g.address_of(data, bytes);
+  }
   g.meet(mine);
 
   g.expect_peers_memory();
@@ -156,16 +163,28 @@ void Group::broadcast(void* data, int64_t count, DType type, int root) {
     staged_gather(g, data, data, counts, width_of(type), call.entry());
     return;
   }
-  if (g.rank != root) {
-    copy(data, from, bytes);
-    call.entry().bytes += bytes;
+  // Of a long message the root stores the last share where readers let it, as it would be idle.
+  const int64_t pulled = count / size() * (size() - 1) * width_of(type);
+  const auto is_stored_to = [&](int p) { return p != root && g.came_with(p).out != kNotReachable; };
+  if (g.rank == root) {
+    for (int i = 1; i < size(); ++i) {
+      const int p = (root + i) % size();
+      if (!is_stored_to(p)) continue;
+      copy(g.at(g.came_with(p).out) + pulled, from + pulled, bytes - pulled);
+      call.entry().bytes += bytes - pulled;
+    }
+  } else {
+    const int64_t mine_to_copy = is_stored_to(g.rank) ? pulled : bytes;
+    copy(data, from, mine_to_copy);
+    call.entry().bytes += mine_to_copy;
   }
   if (g.came_with(root).inlined) return;
-  // Only the root's memory was read: it waits for all, and nobody else has to.
+  // The root waits for all who read its memory; they wait for what it stores.
   if (g.rank == root) {
     g.step();
   } else {
     g.say_done();
+    if (is_stored_to(g.rank)) g.wait_for(root, g.lines[root]->steps, g.steps);
   }
 }
 

@@ -297,6 +297,31 @@ TEST_P(Conformance, BroadcastFromEveryRank) {
   });
 }
 
+/// Of a long message the root stores each reader's last share, where it can reach it.
+TEST_P(Conformance, LongBroadcastsAreTheWorkOfAll) {
+  run([](const std::shared_ptr<Group>& group) {
+    const int n = group->size();
+    const int64_t count = 100'003;
+    for (const bool in_heap : {true, false}) {
+      for (const int root : {0, n - 1}) {
+        Buffer<int64_t> x(*group, count, in_heap);
+        x.fill(3, group->rank());
+        group->reset_ledger();
+        group->broadcast(x.data(), count, DType::i64, root);
+        for (int64_t i = 0; i < count; ++i) ASSERT_EQ(x[i], value<int64_t>(3, root, i)) << i;
+        const int64_t stored = count - count / n * (n - 1);
+        const int64_t bytes = group->ledger()[Operation::broadcast].bytes;
+        if (in_heap) {
+          EXPECT_EQ(bytes, 8 * (group->rank() == root ? (n - 1) * stored : count - stored));
+        }
+        int64_t all = bytes;
+        group->all_reduce(&all, 1, DType::i64);
+        EXPECT_EQ(all, 8 * (n - 1) * count);
+      }
+    }
+  });
+}
+
 TEST_P(Conformance, AllToAll) {
   run([](const std::shared_ptr<Group>& group) {
     const int n = group->size();
