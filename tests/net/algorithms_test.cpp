@@ -319,6 +319,26 @@ TEST_P(Algorithms, TermsOfLeavesKeepTheTree) {
   });
 }
 
+/// One term a rank, in order, and still not added as four ranks would be: [0,4) + ((4 + 5) +
+/// [6,8)).
+TEST_P(Algorithms, OneTermEachOfUnequalLeavesKeepsTheTree) {
+  run(Collective::all_reduce, [](Group& group, Algorithm) {
+    if (group.size() != 4) return;
+    const std::vector<plan::LeafRange> held = {{0, 4}, {4, 5}, {5, 6}, {6, 8}};
+    const plan::LeafRange mine = held[static_cast<size_t>(group.rank())];
+    Buffer<float> x(group, 1003, true);
+    for (int64_t i = 0; i < x.count(); ++i) {
+      x[i] = tree_value(ReduceOp::sum, mine.lo, mine.hi,
+                        [&](int leaf) { return value<float>(9, leaf, i); });
+    }
+    const Term term{mine, x.data()};
+    group.all_reduce_terms(std::span(&term, 1), 8, x.data(), x.count(), DType::f32);
+    for (int64_t i = 0; i < x.count(); ++i) {
+      ASSERT_TRUE(same_bits(x[i], expected<float>(ReduceOp::sum, 8, 9, i))) << i;
+    }
+  });
+}
+
 TEST_P(Algorithms, ReduceScatterOfTermsKeepsTheTree) {
   run(Collective::reduce_scatter, [](Group& group, Algorithm algorithm) {
     if (algorithm == Algorithm::ring) return;
