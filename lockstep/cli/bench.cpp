@@ -101,6 +101,28 @@ plan::AlgorithmTable table_of(const BenchOptions& options, plan::Algorithm algor
   return {.rules = {{collective_of(options.operation), algorithm}}, .hosts = hosts_of(options)};
 }
 
+plan::CollectivePlan plan_of(const BenchOptions& options, plan::Algorithm algorithm,
+                             int64_t count) {
+  const std::vector<int64_t> counts(static_cast<size_t>(options.ranks), count);
+  switch (options.operation) {
+    case Operation::reduce_scatter:
+      return plan::plan_reduce_scatter(algorithm, counts);
+    case Operation::all_gather:
+      return plan::plan_all_gather(algorithm, counts);
+    case Operation::broadcast:
+      return plan::plan_broadcast(algorithm, options.ranks, kBenchRoot, count);
+    case Operation::all_to_all:
+      return plan::plan_all_to_all(
+          algorithm == plan::Algorithm::direct ? plan::Algorithm::pairwise : algorithm,
+          {counts.size(), counts});
+    default:
+      if (algorithm != plan::Algorithm::hierarchical) {
+        return plan::plan_all_reduce(algorithm, options.ranks, count);
+      }
+      return plan::plan_hierarchical_all_reduce(hosts_of(options), count);
+  }
+}
+
 int64_t parse_size(const std::string& text) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -161,6 +183,9 @@ bool parse_bench(const std::vector<std::string>& args, BenchOptions& options) {
       ->check(CLI::Range(0, 511));
   app.add_option("--slow-factor", options.slow_factor, "with it: so many times as long (1)")
       ->check(CLI::Range(1.0, 1e6));
+  app.add_flag(
+      "--plan", options.print_plan,
+      "print what every rank sends, receives and adds, for the smallest size; start nothing");
   app.add_flag("--fit", options.fit,
                "latency and bandwidth that explain the times, and what is left");
   app.add_flag("--json", options.json, "one JSON object on stdout at the end");
@@ -254,6 +279,18 @@ int bench_one(const std::vector<std::string>& args, const BenchOptions& options)
   return run_and_report(job);
 }
 
+int print_plans(const BenchOptions& options) {
+  const bool has_a_part_for_each = options.operation == Operation::all_gather ||
+                                   options.operation == Operation::reduce_scatter ||
+                                   options.operation == Operation::all_to_all;
+  const int64_t parts = has_a_part_for_each ? options.ranks : 1;
+  const int64_t count = options.min_bytes / int64_t{sizeof(float)} / parts;
+  for (const plan::Algorithm algorithm : options.algorithms) {
+    std::printf("%s\n", plan::to_text(plan_of(options, algorithm, count)).c_str());
+  }
+  return 0;
+}
+
 /// One after the other; a row of the table has the times of all.
 int bench_side_by_side(const std::vector<std::string>& args, const BenchOptions& options) {
   nlohmann::json all = nlohmann::json::array();
@@ -297,6 +334,7 @@ int bench_side_by_side(const std::vector<std::string>& args, const BenchOptions&
 int bench_command(const std::vector<std::string>& args) {
   BenchOptions options;
   if (!parse_bench(args, options)) return 0;
+  if (options.print_plan) return print_plans(options);
   return options.engines.size() == 1 ? bench_one(args, options) : bench_side_by_side(args, options);
 }
 

@@ -36,8 +36,9 @@ struct BenchOptions {
   double jitter = 0;       // plan::NetworkModel
   int slow_rank = -1;
   double slow_factor = 1;
-  bool in_heap = true;  // tensors in the shared heap, or in ordinary memory
-  bool fit = false;     // latency and bandwidth of each algorithm's times
+  bool in_heap = true;      // tensors in the shared heap, or in ordinary memory
+  bool print_plan = false;  // and start nothing
+  bool fit = false;         // latency and bandwidth of each algorithm's times
   bool json = false;
 };
 
@@ -46,6 +47,13 @@ bool parse_bench(const std::vector<std::string>& args, BenchOptions& options);
 
 /// What the options' operation is called in plans.
 plan::Collective collective_of(net::Operation operation);
+
+/// The rank that broadcasts.
+inline constexpr int kBenchRoot = 0;
+
+/// The plan of a call. `count`: elements of a rank's tensor; of each block or slice where a rank
+/// has one for every rank. An all-to-all that is direct is pairwise.
+plan::CollectivePlan plan_of(const BenchOptions& options, plan::Algorithm algorithm, int64_t count);
 
 /// The network of the options' topology file; null if there is none. Throws UsageError.
 std::shared_ptr<const plan::NetworkModel> network_of(const BenchOptions& options);

@@ -23,7 +23,6 @@ using net::DType;
 using net::Group;
 using net::Operation;
 
-constexpr int kRoot = 0;
 constexpr int kWrongResults = 8;  // exit code
 
 /// A tensor of floats, in the heap or not.
@@ -66,37 +65,12 @@ struct Timing {
   int64_t counted_bytes = 0;  // of a call, by all ranks together
 };
 
-plan::CollectivePlan plan_of(const BenchOptions& options, plan::Algorithm algorithm,
-                             int64_t count) {
-  const std::vector<int64_t> counts(static_cast<size_t>(options.ranks), count);
-  switch (options.operation) {
-    case Operation::reduce_scatter:
-      return plan::plan_reduce_scatter(algorithm, counts);
-    case Operation::all_gather:
-      return plan::plan_all_gather(algorithm, counts);
-    case Operation::broadcast:
-      return plan::plan_broadcast(algorithm, options.ranks, kRoot, count);
-    case Operation::all_to_all:
-      return plan::plan_all_to_all(algorithm, {counts.size(), counts});
-    default:
-      if (algorithm != plan::Algorithm::hierarchical) {
-        return plan::plan_all_reduce(algorithm, options.ranks, count);
-      }
-      return plan::plan_hierarchical_all_reduce(hosts_of(options), count);
-  }
-}
-
 /// Of a call, by all ranks together: what their ledgers should count.
 int64_t expected_bytes(const BenchOptions& options, plan::Algorithm algorithm, int64_t count) {
   constexpr int64_t kWidth = sizeof(float);
   const bool one_pass = algorithm == plan::Algorithm::direct && options.engines[0] != "mpi" &&
                         options.topology.empty();
-  const plan::CollectivePlan plan =
-      plan_of(options,
-              algorithm == plan::Algorithm::direct && options.operation == Operation::all_to_all
-                  ? plan::Algorithm::pairwise
-                  : algorithm,
-              count);
+  const plan::CollectivePlan plan = plan_of(options, algorithm, count);
   int64_t bytes = 0;
   for (int rank = 0; rank < options.ranks; ++rank) {
     // An all-reduce in one pass is shorter where its terms fit into their announcements.
@@ -199,7 +173,7 @@ class Measurement {
         group_.all_gather(in_place ? b + own_start() : a, b, counts_, DType::f32);
         break;
       case Operation::broadcast:
-        group_.broadcast(a, count_, DType::f32, kRoot);
+        group_.broadcast(a, count_, DType::f32, kBenchRoot);
         break;
       default:
         group_.all_to_all(a, counts_, b, counts_, DType::f32);
@@ -234,7 +208,7 @@ class Measurement {
         }
         return wrong;
       case Operation::broadcast:
-        return differ(a, count_, [&](int64_t i) { return value(kRoot, turn_, i); });
+        return differ(a, count_, [&](int64_t i) { return value(kBenchRoot, turn_, i); });
       default:
         for (int r = 0; r < n_; ++r) {
           wrong += differ(b + r * count_, count_,
@@ -291,7 +265,7 @@ class Report {
                       options_.operation == Operation::reduce_scatter;
     std::fprintf(to_, " %10lld %12lld %8s %6s %6d  ", static_cast<long long>(measurement.bytes()),
                  static_cast<long long>(measurement.count()), "float", sums ? "sum" : "none",
-                 options_.operation == Operation::broadcast ? kRoot : -1);
+                 options_.operation == Operation::broadcast ? kBenchRoot : -1);
     const Timing& done = in_place.available ? in_place : apart;
     nlohmann::json row = {
         {"algorithm", plan::name_of(measurement.algorithm())},

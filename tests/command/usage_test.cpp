@@ -152,6 +152,14 @@ TEST(Usage, BenchSetsEnginesSideBySide) {
   EXPECT_EQ(engines[1]["results"].size(), 2u);
 }
 
+TEST(Usage, BenchPrintsThePlanAndStartsNothing) {
+  const CommandResult result =
+      lockstep({"bench", "all_reduce", "-n", "4", "-b", "256", "--algorithm", "ring", "--plan"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("round 5:"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("rank 0 sends [48,64) to 1"), std::string::npos) << result.out;
+}
+
 TEST(Usage, BenchFitsLatencyAndBandwidth) {
   const CommandResult result =
       lockstep({"bench", "all_reduce", "-n", "2", "--engine", "threads", "--algorithm", "ring",
