@@ -72,6 +72,8 @@ const std::vector<Row>& table() {
       {"run.seed", "start of every random number of the run",
        Whole{AT(run.seed), 0, std::numeric_limits<int64_t>::max()}},
       {"run.steps", "optimizer steps", Whole{AT(run.steps), 0, kMany}},
+      {"run.check_every", "steps from one comparison of the ranks' parameters to the next; 0: none",
+       Whole{AT(run.check_every), 0, kMany}},
       {"run.dir", "folder that run folders are made in", Text{AT(run.dir)}},
       {"run.worker", "program of the ranks, for models of one's own; empty: lockstep-worker",
        Text{AT(run.worker), /*may_be_empty=*/true}},

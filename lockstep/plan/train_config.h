@@ -21,6 +21,7 @@ struct TrainConfig {
     std::string name = "run";
     int64_t seed = 1337;
     int64_t steps = 600;
+    int64_t check_every = 100;  // 0: never
     std::string dir = "runs";
     std::string worker = "";  // empty: lockstep-worker
   } run;

@@ -76,6 +76,24 @@ int first_unlike(const std::vector<std::string>& by_rank) {
   return -1;
 }
 
+/// Whose text is not that of most ranks: "rank 2 are not those of the others". Without a majority
+/// nobody can tell: "rank 1 are not those of rank 0".
+std::string odd_ones_out(const std::vector<std::string>& by_rank) {
+  const auto holders = [&](const std::string& text) {
+    return std::count(by_rank.begin(), by_rank.end(), text);
+  };
+  for (const std::string& text : by_rank) {
+    if (2 * holders(text) <= std::ssize(by_rank)) continue;
+    std::vector<std::string> odd;
+    for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+      if (by_rank[rank] != text) odd.push_back(std::to_string(rank));
+    }
+    return base::str(odd.size() == 1 ? "rank " : "ranks ", base::joined(odd),
+                     " are not those of the others");
+  }
+  return base::str("rank ", first_unlike(by_rank), " are not those of rank 0");
+}
+
 std::string line_at(const std::vector<std::string>& lines, size_t at) {
   return at < lines.size() ? lines[at] : "nothing more";
 }
@@ -139,17 +157,20 @@ void require_equal_bits(ProcessGroup& group, const std::vector<NamedTensor>& ten
     lines.push_back(base::str(named.name, " ", hash_of(named.tensor)));
   }
   const std::vector<std::string> all = group.gather_text(joined_lines(lines));
-  const int unlike = first_unlike(all);
-  if (unlike < 0) return;
-  const std::vector<std::string> ours = lines_of(all[0]);
-  const std::vector<std::string> theirs = lines_of(all[static_cast<size_t>(unlike)]);
-  size_t at = 0;
-  while (at + 1 < ours.size() && at + 1 < theirs.size() && ours[at] == theirs[at]) ++at;
-  throw CommError(base::str(
-      "[rank ", group.rank(), " of ", group.size(), "] replicas differ: the bits of \"",
-      tensors[std::min(at, tensors.size() - 1)].name, "\" on rank ", unlike,
-      " are not those of rank 0.\n  Was a parameter changed on one rank, or an optimizer stepped "
-      "with gradients that were not reduced?"));
+  if (first_unlike(all) < 0) return;
+  std::vector<std::vector<std::string>> by_rank;
+  for (const std::string& text : all) by_rank.push_back(lines_of(text));
+  for (size_t at = 0; at < tensors.size(); ++at) {
+    std::vector<std::string> of_tensor;
+    for (const auto& theirs : by_rank) of_tensor.push_back(line_at(theirs, at));
+    if (first_unlike(of_tensor) < 0) continue;
+    throw CommError(
+        base::str("[rank ", group.rank(), " of ", group.size(), "] replicas differ: the bits of \"",
+                  tensors[at].name, "\" on ", odd_ones_out(of_tensor),
+                  ".\n  Was a parameter changed on one rank, or an optimizer stepped with "
+                  "gradients that were "
+                  "not reduced? If neither: does that machine's memory keep what it is given?"));
+  }
 }
 
 }  // namespace lockstep

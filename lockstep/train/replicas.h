@@ -30,8 +30,8 @@ std::vector<std::string> describe(const torch::nn::Module& module);
 /// All ranks take rank `root`'s values.
 void take_from(ProcessGroup& group, int root, const std::vector<NamedTensor>& tensors);
 
-/// Throws CommError on every rank, naming the first tensor whose bits differ and the rank, unless
-/// the replicas are equal.
+/// Throws CommError on every rank, naming the first tensor whose bits differ and the ranks whose
+/// are not those of most (of two ranks nobody can tell), unless the replicas are equal.
 void require_equal_bits(ProcessGroup& group, const std::vector<NamedTensor>& tensors);
 
 }  // namespace lockstep

@@ -179,6 +179,9 @@ TrainResult Trainer::train_to_the_end() {
       require_equal_bits(*context_.world, buffers_of(task_->module()));
     }
     const bool last = done == config_.run.steps;
+    if (config_.run.check_every > 0 && (last || done % config_.run.check_every == 0)) {
+      require_equal_bits(*context_.world, parameters_of(task_->module()));
+    }
     if (!last) save_if_asked(done);
     result.stopped = stop_agreed() && !last;
     const bool due = config_.log.eval_every > 0 && done % config_.log.eval_every == 0;

@@ -97,6 +97,36 @@ TEST_F(TrainerTest, EpochsFollowEachOther) {
   EXPECT_TRUE(std::isfinite(run.run(2)["loss"].get<double>()));
 }
 
+/// One bit of one parameter on one of three ranks, before the second step.
+TEST_F(TrainerTest, AFlippedBitIsFoundNamingRankAndParameter) {
+  TinyRun run;
+  for (const int64_t check_every : {2, 1000}) {  // 1000: at the end
+    run.config.run.check_every = check_every;
+    for (const int culprit : {0, 2}) {
+      std::string path;
+      try {
+        run.run_on(3, [&](Trainer& trainer, int rank) {
+          if (rank == culprit) {
+            path = trainer.params().table().params[3].uses[0];
+            void* const values = trainer.params().use(3, 0).detach().data_ptr();
+            static_cast<uint32_t*>(values)[0] ^= 1;
+          }
+          trainer.run();
+        });
+        FAIL() << "nobody noticed";
+      } catch (const CommError& error) {
+        const std::string message = error.what();
+        EXPECT_NE(message.find(base::str("on rank ", culprit, " are not those of the others")),
+                  std::string::npos)
+            << message;
+        EXPECT_NE(message.find("\"" + path + "\""), std::string::npos) << message;
+      }
+    }
+  }
+  run.config.run.check_every = 0;
+  run.run_on(2, [&](Trainer& trainer, int) { trainer.run(); });
+}
+
 TEST_F(TrainerTest, ALossThatIsNoNumberEndsTheRunNamingTheParameter) {
   TinyRun run;
   run.config.optim.lr = 1e30;
