@@ -46,7 +46,17 @@ std::shared_ptr<Endpoint> Endpoint::join(std::shared_ptr<Region> region, int ran
   std::shared_ptr<Endpoint> endpoint(new Endpoint(std::move(impl)));
   endpoint->impl_->self = endpoint;
   endpoint->set_status(-1, "start");
+  if (options.engine) endpoint->connect_world();
   return endpoint;
+}
+
+void Endpoint::connect_world() {
+  try {
+    world()->impl_->connect();
+  } catch (const Error& error) {
+    fail(error.what(), error.exit_code());  // the caller has no endpoint to say it by
+    throw;
+  }
 }
 
 int Endpoint::rank() const { return impl_->rank; }
@@ -84,6 +94,8 @@ void Endpoint::fail(const std::string& message, int exit_code) {
 }
 
 void Endpoint::finish() {
+  // A message may be on its way to a peer that would find its sender gone.
+  if (impl_->options.engine) world()->barrier();
   RankControl& control = impl_->region->impl().control(impl_->rank);
   control.finished.store(1, std::memory_order_release);
   if (impl_->options.engine) impl_->options.engine->finish();

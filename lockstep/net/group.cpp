@@ -77,6 +77,7 @@ std::shared_ptr<Group> Group::subgroup(const std::vector<int>& ranks, const std:
                                      std::move(members));
   impl->timeout = impl_->timeout;
   impl->algorithms = impl_->algorithms;
+  impl->connect();
   return std::shared_ptr<Group>(new Group(std::move(impl)));
 }
 

@@ -182,6 +182,9 @@ struct Group::Impl {
 
   // ---- plans (plan_runner.cpp) ----
 
+  /// Has the engine of messages, if there is one, connect the members. All call it together, before
+  /// their first call.
+  void connect();
   PlanRunner& runner();
 
   // ---- moves (collectives.cpp) ----
@@ -243,7 +246,7 @@ struct Group::Impl {
   std::array<Scratch, 2> lists;    // lists too long for a descriptor, by slot
   std::array<Scratch, 2> bounces;  // copies of data that peers cannot reach, by slot
   Scratch staging;
-  std::unique_ptr<PlanRunner> plans;       // made when first used
+  std::unique_ptr<PlanRunner> plans;       // over the region: made when first used
   SumRecipe by_rank;                       // leaf r on rank r
   std::vector<SumRecipe> recipes;          // of the last layouts of terms
   size_t next_recipe = 0;                  // to be replaced next

@@ -22,6 +22,7 @@ class ModelledTransport final : public Transport {
   bool progress() override;
   bool awaits(int peer) const override { return carrier_->awaits(peer); }
   void nap() override { carrier_->nap(); }
+  void abandon() override { carrier_->abandon(); }
 
   void restart_clock() override { clock_.restart(); }
   double clock_s() const override { return clock_.now(); }

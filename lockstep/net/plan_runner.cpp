@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "lockstep/base/str.h"
 #include "lockstep/net/modelled_transport.h"
 #include "lockstep/net/reduce_kernels.h"
 #include "lockstep/net/region_transport.h"
@@ -47,11 +48,23 @@ bool is_short(DType type) { return type == DType::f16 || type == DType::bf16; }
 
 }  // namespace
 
+void Group::Impl::connect() {
+  if (engine == nullptr || size() == 1) return;
+  const Exchange exchange = [this](const std::string& mine) {
+    return gather_text(Operation::gather_text, mine, 0);
+  };
+  try {
+    plans = std::make_unique<PlanRunner>(*this, engine->connect(members, rank, id, exchange));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // of an engine's own library
+    fail(base::str("engine ", engine->name(), " cannot connect the ranks: ", error.what()));
+  }
+}
+
 PlanRunner& Group::Impl::runner() {
   if (!plans) {
-    std::unique_ptr<Transport> transport = engine != nullptr
-                                               ? engine->connect(members, rank, id)
-                                               : std::make_unique<RegionTransport>(*this);
+    std::unique_ptr<Transport> transport = std::make_unique<RegionTransport>(*this);
     if (network != nullptr) {
       transport =
           std::make_unique<ModelledTransport>(std::move(transport), *network, members, rank);
@@ -111,7 +124,7 @@ void PlanRunner::run(const plan::RankSteps& steps, const Memory& memory, LedgerE
         transport_->receive(transfer.peer, at(transfer.place), bytes);
       }
     }
-    if (!round.transfers.empty()) group_.wait_for(*transport_);
+    if (!round.transfers.empty()) finish_round();
     for (const plan::LocalStep& step : round.local) {
       sources_.clear();
       for (const plan::Place& source : step.sources) sources_.push_back(at(source));
@@ -125,6 +138,15 @@ void PlanRunner::run(const plan::RankSteps& steps, const Memory& memory, LedgerE
     }
   }
   entry.bytes += transport_->bytes_received() - received_before;
+}
+
+void PlanRunner::finish_round() {
+  try {
+    group_.wait_for(*transport_);
+  } catch (...) {
+    transport_->abandon();
+    throw;
+  }
 }
 
 /// Of one term a rank, which is in `data`.

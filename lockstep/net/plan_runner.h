@@ -57,6 +57,7 @@ class PlanRunner {
                                    std::vector<int64_t> shape, Make&& make);
   bool ranks_are_leaves(const SumRecipe& recipe) const;
   void run(const plan::RankSteps& steps, const Memory& memory, LedgerEntry& entry);
+  void finish_round();
   void reduce_in_place(const plan::RankSteps& steps, plan::Algorithm algorithm, char* data,
                        int64_t count, DType type, ReduceOp op, LedgerEntry& entry);
 

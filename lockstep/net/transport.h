@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace lockstep::net {
@@ -32,6 +34,10 @@ class Transport {
   /// Sleeps for a moment, or until there may be something to do.
   virtual void nap() = 0;
 
+  /// The call has failed, and its caller may free the memory: as far as the engine can, nothing
+  /// reads or writes it after this. Nothing more will be started.
+  virtual void abandon() {}
+
   /// Of a modelled network: the rank's time on it since its clock was restarted. 0: the network is
   /// a real one.
   virtual void restart_clock() {}
@@ -41,15 +47,21 @@ class Transport {
   int64_t bytes_received_ = 0;
 };
 
+/// Says `mine` to all members of a group, and returns what each of them said, in group order. All
+/// members call it together. Throws what a collective of the group throws.
+using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
+
 /// An engine whose ranks send messages: it connects the members of a group.
 class MessageEngine {
  public:
   virtual ~MessageEngine() = default;
 
   virtual const char* name() const = 0;  // "mpi"
-  /// All members call it together. `members`: ranks of the job, in group order; `rank`: this one's
-  /// place among them; `id`: no other group of the job has it at the time.
-  virtual std::unique_ptr<Transport> connect(const std::vector<int>& members, int rank, int id) = 0;
+  /// All members call it together, when their group is made. `members`: ranks of the job, in group
+  /// order; `rank`: this one's place among them; `id`: no other group of the job has it at the
+  /// time; `exchange`: for what they must know of each other.
+  virtual std::unique_ptr<Transport> connect(const std::vector<int>& members, int rank, int id,
+                                             const Exchange& exchange) = 0;
   /// The rank leaves in good order, together with all others.
   virtual void finish() {}
 };

@@ -94,7 +94,9 @@ struct EndpointOptions {
 /// One rank's way to its peers.
 class Endpoint {
  public:
-  /// `direct_memory`: peers can read and write any of this rank's memory (the threads engine).
+  /// `direct_memory`: peers can read and write any of this rank's memory (the threads engine). With
+  /// an engine of messages it returns when all ranks have joined and are connected; throws
+  /// CommError.
   static std::shared_ptr<Endpoint> join(std::shared_ptr<Region> region, int rank,
                                         bool direct_memory, const EndpointOptions& options = {});
   ~Endpoint();
@@ -107,7 +109,7 @@ class Endpoint {
   void set_status(int64_t step, const char* phase, const std::string& detail = {});
   /// Puts this rank's failure where launcher and peers find it, and aborts the job.
   void fail(const std::string& message, int exit_code);
-  /// Leaves in good order.
+  /// Leaves in good order; over an engine of messages, when all ranks do.
   void finish();
 
   struct Impl;
@@ -115,6 +117,7 @@ class Endpoint {
 
  private:
   explicit Endpoint(std::unique_ptr<Impl> impl);
+  void connect_world();
   std::unique_ptr<Impl> impl_;
 };
 

@@ -51,8 +51,9 @@ inline std::vector<Outcome> on_threads(int ranks, const Body& body,
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
-        const auto endpoint = Endpoint::join(region, rank, true, options);
+        std::shared_ptr<Endpoint> endpoint;
         outcomes[static_cast<size_t>(rank)].error = error_of([&] {
+          endpoint = Endpoint::join(region, rank, true, options);
           body(endpoint->world());
           endpoint->finish();
         });

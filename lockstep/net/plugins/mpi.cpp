@@ -16,6 +16,7 @@
 
 namespace {
 
+using lockstep::net::Exchange;
 using lockstep::net::MessageEngine;
 using lockstep::net::Transport;
 
@@ -119,7 +120,8 @@ class MpiEngine final : public MessageEngine {
  public:
   const char* name() const override { return "mpi"; }
 
-  std::unique_ptr<Transport> connect(const std::vector<int>& members, int, int id) override {
+  std::unique_ptr<Transport> connect(const std::vector<int>& members, int, int id,
+                                     const Exchange&) override {
     MPI_Group world = MPI_GROUP_NULL;
     MPI_Group group = MPI_GROUP_NULL;
     MPI_Comm comm = MPI_COMM_NULL;
