@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -13,6 +14,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/launch/attempt.h"
 #include "lockstep/launch/signal_inbox.h"
+#include "lockstep/plan/engines.h"
 
 namespace lockstep::launch {
 namespace {
@@ -22,9 +24,11 @@ void check(const JobOptions& options) {
   if (options.ranks < 1) {
     throw UsageError(base::str("-n ", options.ranks, ": a job has at least 1 rank"));
   }
-  if (options.engine != "shm" && options.engine != "threads" && options.engine != "mpi") {
+  std::vector<std::string> engines;
+  for (const plan::EngineName& engine : plan::kEngines) engines.emplace_back(engine.name);
+  if (std::count(engines.begin(), engines.end(), options.engine) == 0) {
     throw UsageError(base::str("there is no engine \"", options.engine,
-                               "\".\n  Engines: shm, threads and mpi."));
+                               "\".\n  Engines: ", base::joined(engines), "."));
   }
   if (options.max_restarts < 0) {
     throw UsageError(base::str("max_restarts is ", options.max_restarts, ": 0 or more"));

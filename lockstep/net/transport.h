@@ -56,7 +56,7 @@ class MessageEngine {
  public:
   virtual ~MessageEngine() = default;
 
-  virtual const char* name() const = 0;  // "mpi"
+  virtual const char* name() const = 0;  // "mpi": one of plan/engines.h
   /// All members call it together, when their group is made. `members`: ranks of the job, in group
   /// order; `rank`: this one's place among them; `id`: no other group of the job has it at the
   /// time; `exchange`: for what they must know of each other.

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/plan/engines.h"
 #include "lockstep/plan/tokenizers.h"
 
 namespace lockstep::plan {
@@ -61,6 +62,12 @@ constexpr bool kBelow = true;
 std::vector<std::string> tokenizer_names() {
   std::vector<std::string> names;
   for (const TokenizerName& tokenizer : kTokenizers) names.emplace_back(tokenizer.name);
+  return names;
+}
+
+std::vector<std::string> engine_names() {
+  std::vector<std::string> names;
+  for (const EngineName& engine : kEngines) names.emplace_back(engine.name);
   return names;
 }
 
@@ -137,8 +144,9 @@ const std::vector<Row>& table() {
       {"parallel.data", "data-parallel ranks; auto: all ranks of the job",
        Whole{AT(parallel.data), 1, 1 << 16, /*automatic=*/-1}},
 
-      {"comm.engine", "ranks over shared memory, as threads of one process, or over MPI",
-       Choice{AT(comm.engine), {"shm", "threads", "mpi"}}},
+      {"comm.engine",
+       "what carries tensors between ranks: shared memory, one process, MPI or Gloo's TCP",
+       Choice{AT(comm.engine), engine_names()}},
       {"comm.bucket_mb", "MiB of gradients that travel in one collective",
        Real{AT(comm.bucket_mb), 0, 65'536, kAbove}},
       {"comm.first_bucket_mb", "MiB of the first bucket, small so that communication starts early",

@@ -70,7 +70,7 @@ struct TrainConfig {
     int64_t data = -1;  // -1: what the world leaves
   } parallel;
   struct {
-    std::string engine = "shm";  // shm | threads | mpi
+    std::string engine = "shm";  // of plan/engines.h
     double bucket_mb = 25;
     double first_bucket_mb = 1;
     bool overlap = true;

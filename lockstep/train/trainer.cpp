@@ -11,6 +11,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
 #include "lockstep/optim/clip.h"
+#include "lockstep/plan/engines.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/kernel_probe.h"
@@ -219,7 +220,7 @@ void Trainer::choose_algorithm() {
   }
   const plan::Algorithm algorithm =
       context_.dp->group().algorithms().choose(plan::Collective::all_reduce, 0);
-  if (algorithm != plan::Algorithm::direct || config_.comm.engine == "mpi") {
+  if (algorithm != plan::Algorithm::direct || plan::sends_messages(config_.comm.engine)) {
     inputs_.messages = algorithm;
   }
 }

@@ -11,7 +11,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/launch/mpi_start.h"
 #include "lockstep/launch/region_handover.h"
 #include "lockstep/worker/rank_signals.h"
 
@@ -70,9 +69,6 @@ Meeting meet(const Environment& environment) {
             : launch::take_over(options);
     meeting.region = received.region;
     meeting.options.oversubscribed = received.oversubscribed;
-  }
-  if (environment.engine == "mpi" && environment.world_size > 1) {
-    meeting.options.engine = net::load_mpi_engine(launch::require_mpi_here(launch::own_variable));
   }
   tell_in_dumps(meeting.region, ranks_here(environment));
   return meeting;

@@ -13,8 +13,8 @@
 namespace lockstep::worker {
 
 struct Environment {
-  std::string engine = "shm";
-  int rank = 0;  // shm: of this process
+  std::string engine = "shm";  // plan/engines.h
+  int rank = 0;                // shm: of this process
   int world_size = 1;
   int region_fd = -1;  // -1: none was inherited
   launch::Place place;
@@ -23,7 +23,8 @@ struct Environment {
   net::EndpointOptions endpoint;
 };
 
-/// Throws EnvironmentError for a value that cannot be read.
+/// Without an engine of messages: message_engine.h makes it. Throws EnvironmentError for a value
+/// that cannot be read.
 Environment read_environment();
 
 /// Joins the world as this process's one rank: over the launcher's region, over one that the ranks

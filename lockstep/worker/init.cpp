@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/worker/environment.h"
+#include "lockstep/worker/message_engine.h"
 #include "lockstep/worker/rank_signals.h"
 
 namespace lockstep {
@@ -70,7 +71,8 @@ net::Endpoint& World::endpoint() const { return *membership_->endpoint; }
 World init(int argc, char** argv) {
   static std::atomic<bool> called{false};
   if (called.exchange(true)) throw UsageError("lockstep::init was called twice in one process.");
-  const worker::Environment environment = worker::read_environment();
+  worker::Environment environment = worker::read_environment();
+  environment.endpoint.engine = worker::message_engine(environment);
   if (environment.world_size > 1) at::set_num_threads(1);
   worker::dump_on_request();
   std::shared_ptr<net::Endpoint> endpoint = worker::join(environment);

@@ -22,6 +22,7 @@
 #include "lockstep/train/model_file.h"
 #include "lockstep/train/trainer.h"
 #include "lockstep/worker/environment.h"
+#include "lockstep/worker/message_engine.h"
 #include "lockstep/worker/rank_signals.h"
 
 namespace lockstep::worker {
@@ -113,7 +114,8 @@ int generate_text(const Environment& environment, const std::string& file,
 int run(int argc, char** argv, const TaskFactories& tasks) {
   CLI::App app("One rank of a Lockstep job; started by `lockstep`.", "lockstep-worker");
   app.require_subcommand(1);
-  const Environment environment = read_environment();
+  Environment environment = read_environment();
+  environment.endpoint.engine = message_engine(environment);
   int code = 0;
 
   std::string run_folder;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <ostream>
 
 #include "lockstep/net/transport.h"
 #include "lockstep/plan/collective_steps.h"
@@ -28,6 +29,8 @@ inline std::string name_of(const AlgorithmCase& which) {
       which.options.engine ? std::string(which.options.engine->name()) + "_" : "";
   return messages + name_of(which.engine) + std::to_string(which.ranks);
 }
+
+inline void PrintTo(const AlgorithmCase& which, std::ostream* out) { *out << name_of(which); }
 
 /// Two ranks a host where that divides them, else all on one.
 inline plan::AlgorithmTable table_of(Collective operation, Algorithm algorithm, int ranks) {

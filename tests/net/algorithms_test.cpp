@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "lockstep/net/transport.h"
 #include "tests/net/algorithm_suite.h"
 
@@ -91,7 +93,7 @@ class BrokenEngine final : public MessageEngine {
   }
 };
 
-TEST(AlgorithmFaults, RanksThatCannotBeConnectedAllSayWhy) {
+TEST(MessageEngines, RanksThatCannotBeConnectedAllSayWhy) {
   EndpointOptions options = patient();
   options.engine = std::make_shared<BrokenEngine>();
   const auto nothing = [](const std::shared_ptr<Group>&) { FAIL() << "the rank has joined"; };
@@ -101,6 +103,63 @@ TEST(AlgorithmFaults, RanksThatCannotBeConnectedAllSayWhy) {
       EXPECT_FALSE(outcome.failed);
     }
   }
+}
+
+/// Its messages never arrive.
+class SilentEngine final : public MessageEngine {
+ public:
+  const char* name() const override { return "silent"; }
+  std::unique_ptr<Transport> connect(const std::vector<int>&, int, int, const Exchange&) override {
+    return std::make_unique<Silence>(abandoned);
+  }
+  void finish() override { late_when_finished += late; }
+
+  std::atomic<int> abandoned{0};
+  std::atomic<int> late{0};
+  std::atomic<int> late_when_finished{0};
+
+ private:
+  class Silence final : public Transport {
+   public:
+    explicit Silence(std::atomic<int>& abandoned) : abandoned_(abandoned) {}
+    void send(int, const void*, int64_t) override {}
+    void receive(int, void*, int64_t) override {}
+    bool progress() override { return false; }
+    bool awaits(int) const override { return true; }
+    void nap() override { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
+    void abandon() override { ++abandoned_; }
+
+   private:
+    std::atomic<int>& abandoned_;
+  };
+};
+
+TEST(MessageEngines, WhatAFailedCallStartedIsAbandoned) {
+  const auto engine = std::make_shared<SilentEngine>();
+  EndpointOptions options = patient();
+  options.timeout = std::chrono::milliseconds(300);
+  options.engine = engine;
+  const auto sum = [](const std::shared_ptr<Group>& group) {
+    float x = 1;
+    group->all_reduce(&x, 1, DType::f32);
+  };
+  for (const Outcome& outcome : outcomes_of(Engine::threads, 2, sum, options)) {
+    EXPECT_NE(outcome.error, "");
+  }
+  EXPECT_EQ(engine->abandoned, 2);
+}
+
+TEST(MessageEngines, RanksLeaveTogether) {
+  const auto engine = std::make_shared<SilentEngine>();
+  EndpointOptions options = patient();
+  options.engine = engine;
+  const auto be_late = [&](const std::shared_ptr<Group>& group) {
+    if (group->rank() != 1) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    engine->late = 1;
+  };
+  run_on(Engine::threads, 3, be_late, options);
+  EXPECT_EQ(engine->late_when_finished, 3) << "a rank left before the last was through";
 }
 
 }  // namespace
