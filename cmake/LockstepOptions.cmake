@@ -28,6 +28,8 @@ find_package(Torch REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(ZLIB REQUIRED)
 
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+
 # Debian's PCRE2 and hwloc have no CMake packages of their own.
 find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
 add_library(lockstep_pcre2 INTERFACE)

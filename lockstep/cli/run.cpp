@@ -9,6 +9,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/cli/arguments.h"
 #include "lockstep/cli/job.h"
+#include "lockstep/cli/job_token.h"
 
 namespace lockstep::cli {
 namespace {
@@ -51,28 +52,38 @@ void make_log_folder(const std::string& folder) {
   throw EnvironmentError(base::str("cannot make ", folder, ": ", error.message(), "."));
 }
 
-/// The flags of a job on several nodes. `rendezvous`: HOST:PORT of node 0.
-void add_nodes(CLI::App& app, launch::NodeOptions& nodes, std::string& rendezvous) {
+/// Where a job on several nodes meets.
+struct Meeting {
+  std::string rendezvous;  // HOST:PORT of node 0
+  std::string token_file;
+};
+
+/// The flags of a job on several nodes.
+void add_nodes(CLI::App& app, launch::NodeOptions& nodes, Meeting& meeting) {
   app.add_option("--nnodes", nodes.nodes, "nodes of the job, each with a launcher (default 1)")
       ->check(CLI::Range(1, 100'000));
   app.add_option("--node-rank", nodes.node_rank, "which of them this is, from 0")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--rendezvous", rendezvous, "HOST:PORT where node 0 listens for the others");
+  app.add_option("--rendezvous", meeting.rendezvous,
+                 "HOST:PORT where node 0 listens for the others, on that address alone");
+  app.add_option("--rendezvous-token-file", meeting.token_file,
+                 "holds the job's token, the same on all nodes; else LOCKSTEP_JOB_TOKEN does");
 }
 
-void check_nodes(const std::string& rendezvous, RunArguments& parsed) {
+void check_nodes(const Meeting& meeting, RunArguments& parsed) {
   launch::NodeOptions& nodes = parsed.nodes;
   if (nodes.nodes == 1 && nodes.node_rank == 0) return;
   if (nodes.node_rank >= nodes.nodes) {
     throw UsageError(base::str("lockstep run: --node-rank ", nodes.node_rank,
                                " is not below --nnodes ", nodes.nodes, "."));
   }
-  if (rendezvous.empty()) {
+  if (meeting.rendezvous.empty()) {
     throw UsageError(
         base::str("lockstep run: --nnodes ", nodes.nodes,
                   " needs --rendezvous HOST:PORT, the same on all nodes: where node 0 listens."));
   }
-  parse_rendezvous(rendezvous, nodes);
+  parse_rendezvous(meeting.rendezvous, nodes);
+  nodes.token = job_token(meeting.token_file);
   nodes.ranks = parsed.job.ranks;
   nodes.max_restarts = parsed.job.max_restarts;
   nodes.timeout = std::chrono::milliseconds(std::llround(parsed.job.timeout_s * 1000));
@@ -102,8 +113,8 @@ bool parse_run(const std::vector<std::string>& args, RunArguments& parsed) {
   app.add_option("--engine", job.engine, "shm: ranks are processes of this host (default)")
       ->check(CLI::IsMember({"shm"}));
   app.add_flag("!--no-bind", job.bind, "ranks share all cores, instead of one each");
-  std::string rendezvous;
-  add_nodes(app, parsed.nodes, rendezvous);
+  Meeting meeting;
+  add_nodes(app, parsed.nodes, meeting);
   std::vector<std::string> strays;
   app.add_option("PROGRAM", strays, "what to start, and its own arguments, after `--`");
   if (!parse_arguments(app, {args.begin(), divider})) return false;
@@ -113,7 +124,7 @@ bool parse_run(const std::vector<std::string>& args, RunArguments& parsed) {
   if (job.tee && job.log_folder.empty()) {
     throw UsageError("lockstep run: --tee is about logs: give a --log-dir, or leave it out.");
   }
-  check_nodes(rendezvous, parsed);
+  check_nodes(meeting, parsed);
   job.command.assign(divider + 1, args.end());
   job.output = launch::Output::lines;
   job.guard = true;

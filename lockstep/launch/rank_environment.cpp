@@ -84,6 +84,7 @@ std::vector<std::string> rank_environment(const RankPlace& place) {
   if (!better_blas_core().empty()) variables.try_emplace("OPENBLAS_CORETYPE", better_blas_core());
 
   for (const char* name : kOfOneRank) variables.erase(name);
+  variables.erase("LOCKSTEP_JOB_TOKEN");  // for launchers: programs write their environment to logs
   variables["LOCKSTEP_ENGINE"] = place.engine;
   variables["LOCKSTEP_WORLD_SIZE"] = std::to_string(place.ranks);
   variables["LOCKSTEP_TIMEOUT_S"] = base::exact(place.timeout_s);

@@ -14,12 +14,51 @@
 namespace lockstep::launch {
 namespace {
 
+using rendezvous::Channel;
 using rendezvous::Clock;
 using rendezvous::Lost;
 using rendezvous::Message;
+using rendezvous::Side;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestNap{100};
+constexpr milliseconds kAnswerPatience{5'000};  // of node 0 to a greeting, and to a hello
+constexpr const char* kHowToMakeOne =
+    "To make one: export LOCKSTEP_JOB_TOKEN=$(openssl rand -hex 16)";
+constexpr size_t kLeastToken = 16;
+constexpr size_t kMostToken = 1024;
+
+/// The next message. Nothing: the time is over. Throws Lost.
+std::optional<Message> receive_until(Channel& channel, Clock::time_point deadline) {
+  for (;;) {
+    if (auto message = channel.receive()) return message;
+    if (!rendezvous::wait_readable(channel.fd(), deadline)) return std::nullopt;
+  }
+}
+
+/// What node 0 answers to the hello of this node. Nothing: the time is over. Throws Lost.
+std::optional<Message> say_hello(Channel& channel, const NodeOptions& options,
+                                 Clock::time_point deadline) {
+  while (!channel.greet()) {
+    if (!rendezvous::wait_readable(channel.fd(), deadline)) return std::nullopt;
+  }
+  channel.send(hello_of(options));
+  return receive_until(channel, deadline);
+}
+
+void check_token(const NodeOptions& options) {
+  const size_t bytes = options.token.size();
+  if (bytes > 0 && (bytes < kLeastToken || bytes > kMostToken)) {
+    throw UsageError(base::str("the job token has ", bytes, " bytes: must be ", kLeastToken, " to ",
+                               kMostToken, ". ", kHowToMakeOne));
+  }
+  if (bytes > 0 || rendezvous::is_loopback(options.host, options.port)) return;
+  throw UsageError(base::str(
+      "--rendezvous ", options.host, ":", options.port,
+      ": others reach this address too, so nodes need a job token, the same on all of them.\n  ",
+      kHowToMakeOne,
+      "\n  or put it into a file that only you can read: --rendezvous-token-file FILE"));
+}
 
 }  // namespace
 
@@ -45,6 +84,7 @@ Rendezvous::Rendezvous(const NodeOptions& options) : options_(options) {
   if (options.ranks < 1) {
     throw UsageError(base::str("-n ", options.ranks, ": a node has at least 1 rank"));
   }
+  check_token(options);
   if (options.node_rank == 0) {
     leader_ = std::make_unique<RendezvousLeader>(options);
     leader_->gather();
@@ -59,36 +99,48 @@ Rendezvous::~Rendezvous() = default;
 void Rendezvous::meet() {
   const std::string where = base::str("rendezvous at ", options_.host, ":", options_.port, ": ");
   const std::string patience = base::str(static_cast<double>(options_.timeout.count()) / 1e3, " s");
-  auto deadline = Clock::now() + options_.timeout;
-  milliseconds nap{1};
-  std::string lost;
-  for (;;) {
-    if (auto connection = rendezvous::connect_to(options_.host, options_.port)) {
-      connection_ = std::move(*connection);
-      break;
+  try {
+    start_ = knock(where, patience);
+    if (start_["type"] == "welcome") {
+      // Node 0 gives up by itself, and says for whom it waited: a second more lets it.
+      const auto deadline = Clock::now() + options_.timeout + std::chrono::seconds(1);
+      const auto start = receive_until(*channel_, deadline);
+      if (!start) throw CommError(base::str(where, "no word from node 0 for ", patience, "."));
+      start_ = *start;
+    }
+  } catch (const Lost& lost) {
+    throw CommError(base::str(where, "node 0: ", lost.why, "."));
+  }
+  if (start_["type"] == "refused") {
+    throw CommError(base::str(where, "node 0 has turned node ", options_.node_rank,
+                              " away: ", start_.value("why", "")));
+  }
+}
+
+/// Comes to node 0 until that answers: "welcome", or "refused". Throws Lost for what coming again
+/// does not mend; CommError when the time is over.
+Message Rendezvous::knock(const std::string& where, const std::string& patience) {
+  const auto deadline = Clock::now() + options_.timeout;
+  std::string state;
+  for (milliseconds nap{1};; nap = std::min(2 * nap, kLongestNap)) {
+    try {
+      auto connection = rendezvous::connect_to(options_.host, options_.port);
+      state = connection ? "node 0 listens but does not answer" : "node 0 does not listen";
+      if (connection) {
+        channel_.emplace(std::move(*connection), Side::comes, options_.token);
+        const auto answer_by = std::min(deadline, Clock::now() + kAnswerPatience);
+        if (auto answer = say_hello(*channel_, options_, answer_by)) return *answer;
+      }
+    } catch (const Lost& lost) {
+      // Strangers may have pushed this node out of the door (rendezvous_door.h).
+      if (!lost.ended) throw;
     }
     if (Clock::now() >= deadline) {
-      throw CommError(base::str(where, "after ", patience, " node 0 does not listen; this is node ",
+      throw CommError(base::str(where, "after ", patience, " ", state, "; this is node ",
                                 options_.node_rank, " of ", options_.nodes,
                                 ".\n  Is it started there, and is the port open between nodes?"));
     }
     std::this_thread::sleep_for(nap);
-    nap = std::min(2 * nap, kLongestNap);
-  }
-  // Node 0 gives up by itself, and says for whom it waited: a second more lets it.
-  deadline = Clock::now() + options_.timeout + std::chrono::seconds(1);
-  try {
-    rendezvous::send(connection_, hello_of(options_));
-    if (!rendezvous::wait_readable(connection_, deadline)) {
-      throw CommError(base::str(where, "no word from node 0 for ", patience, "."));
-    }
-    start_ = rendezvous::receive(connection_);
-  } catch (const Lost& gone) {
-    throw CommError(base::str(where, "node 0: ", gone.why, "."));
-  }
-  if (start_.value("type", "") == "refused") {
-    throw CommError(base::str(where, "node 0 has turned node ", options_.node_rank,
-                              " away: ", start_.value("why", "")));
   }
 }
 
@@ -132,7 +184,7 @@ void Rendezvous::send(const Message& message) {
     return;
   }
   try {
-    rendezvous::send(connection_, message);
+    channel_->send(message);
   } catch (const Lost&) {
     lost_ = true;
   }
@@ -147,8 +199,10 @@ void Rendezvous::pump() {
     return;
   }
   try {
-    while (!lost_ && rendezvous::wait_readable(connection_, Clock::time_point{})) {
-      inbox_.push_back(rendezvous::receive(connection_));
+    while (!lost_) {
+      auto message = channel_->receive();
+      if (!message) break;
+      inbox_.push_back(std::move(*message));
     }
   } catch (const Lost&) {
     lost_ = true;

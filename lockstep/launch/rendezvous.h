@@ -1,8 +1,11 @@
 /// The launchers of a job on several nodes: they meet at node 0, learn which ranks are theirs, and
 /// stay connected so that what ends one ends all.
 ///
-///   node 0    listens on HOST:PORT, gathers the others, decides
-///   node k    connects, again and again until node 0 is there
+///   node 0    listens on HOST:PORT until all are there, decides
+///   node k    connects, again and again until node 0 is there and lets it in
+///
+/// Both ends prove that they know the job's token (rendezvous_channel.h); strangers at the port
+/// neither end nor delay the job (rendezvous_door.h).
 ///
 /// Global ranks follow (node rank, place on the node), in whatever order the nodes arrive.
 /// Launchers that run on one host (same boot, network namespace and user) share one region;
@@ -18,6 +21,7 @@
 #include <string>
 
 #include "lockstep/launch/job.h"
+#include "lockstep/launch/rendezvous_channel.h"
 #include "lockstep/launch/rendezvous_wire.h"
 
 namespace lockstep::launch {
@@ -27,6 +31,9 @@ struct NodeOptions {
   int node_rank = 0;
   std::string host;  // of node 0
   int port = 0;
+  /// The job's secret, the same on all nodes; 16 to 1024 bytes. May be empty where HOST is the
+  /// loopback: then every process of this machine can claim a place.
+  std::string token = {};
   int ranks = 1;         // on this node; nodes may differ
   int max_restarts = 0;  // the same on all nodes
   std::chrono::milliseconds timeout{120'000};
@@ -40,8 +47,9 @@ class RendezvousLeader;
 class Rendezvous : public Nodes {
  public:
   /// Blocks until all nodes are there. Throws CommError: the time is over (who has come), or this
-  /// node was refused (its place is taken, it was told of another number of nodes or restarts);
-  /// EnvironmentError: node 0 cannot listen, the host has no address; UsageError.
+  /// node was refused (its place is taken, it was told of another number of nodes or restarts, its
+  /// token is another); EnvironmentError: node 0 cannot listen, the host has no address;
+  /// UsageError: also a HOST beyond the loopback without a token.
   explicit Rendezvous(const NodeOptions& options);
   ~Rendezvous() override;
 
@@ -54,13 +62,14 @@ class Rendezvous : public Nodes {
 
  private:
   void meet();
+  rendezvous::Message knock(const std::string& where, const std::string& patience);
   void send(const rendezvous::Message& message);
   void pump();
   std::optional<rendezvous::Message> take(const std::string& type);
 
   NodeOptions options_;
-  std::unique_ptr<RendezvousLeader> leader_;  // on node 0
-  Descriptor connection_;                     // on the others
+  std::unique_ptr<RendezvousLeader> leader_;    // on node 0
+  std::optional<rendezvous::Channel> channel_;  // on the others
   std::deque<rendezvous::Message> inbox_;
   rendezvous::Message start_;  // what the coming start is to be
   bool lost_ = false;

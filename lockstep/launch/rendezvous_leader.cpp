@@ -1,11 +1,11 @@
 #include "lockstep/launch/rendezvous_leader.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 #include <random>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -18,6 +18,8 @@ namespace {
 using rendezvous::Clock;
 using rendezvous::Lost;
 using rendezvous::Message;
+
+constexpr int kMostRanks = 10'000;  // of a node; with 100'000 nodes the world is still an int
 
 std::string host_name() {
   std::string name(256, '\0');
@@ -34,6 +36,12 @@ std::string host_identity() {
   const ssize_t length = ::readlink("/proc/self/ns/net", network.data(), network.size());
   network.resize(static_cast<size_t>(std::max<ssize_t>(length, 0)));
   return base::str(boot, " ", network, " user ", ::geteuid());
+}
+
+/// Text of others is shown on this terminal.
+bool is_printable(const std::string& text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char byte) { return byte >= 0x20 && byte != 0x7f; });
 }
 
 std::string nodes_text(const std::vector<int>& nodes) {
@@ -55,7 +63,7 @@ Message hello_of(const NodeOptions& options) {
 }
 
 RendezvousLeader::RendezvousLeader(const NodeOptions& options)
-    : options_(options), listener_(rendezvous::listen_on(options.host, options.port)) {
+    : options_(options), door_(std::in_place, options.host, options.port, options.token) {
   nodes_[0].hello = hello_of(options);
   std::random_device random;
   job_id_ = base::str(std::hex, random(), random());
@@ -64,45 +72,48 @@ RendezvousLeader::RendezvousLeader(const NodeOptions& options)
 void RendezvousLeader::gather() {
   const auto deadline = Clock::now() + options_.timeout;
   while (static_cast<int>(nodes_.size()) < options_.nodes) {
-    if (!rendezvous::wait_readable(listener_, deadline)) {
+    auto guest = door_->next(deadline);
+    if (!guest) {
       const std::string missing = missing_text();
       tell_others(0, {{"type", "refused"}, {"why", missing}});
       throw CommError(missing);
     }
-    accept_one();
+    let_in(std::move(*guest));
   }
-  listener_.reset();
+  door_.reset();
   for (const auto& [node, unused] : nodes_) tell(node, start_of(node));
 }
 
-void RendezvousLeader::accept_one() {
-  auto connection = rendezvous::accept_from(listener_);
-  if (!connection) return;
-  Message hello;
+void RendezvousLeader::let_in(RendezvousDoor::Guest guest) {
+  const std::string objection = objection_to(guest.hello);
   try {
-    hello = rendezvous::receive(*connection);
-    refused_ = objection_to(hello);
-    if (refused_.empty()) {
-      Node& node = nodes_[hello["node"].get<int>()];
-      node.connection = std::move(*connection);
-      node.hello = hello;
+    if (!objection.empty()) {
+      refused_ = objection;
+      guest.channel.send({{"type", "refused"}, {"why", objection}});
       return;
     }
-    rendezvous::send(*connection, {{"type", "refused"}, {"why", refused_}});
-  } catch (const Lost& lost) {
-    refused_ = "somebody who connected: " + lost.why;
+    guest.channel.send({{"type", "welcome"}});
+  } catch (const Lost&) {
+    return;  // It is gone, and may come again.
   }
+  Node& node = nodes_[guest.hello["node"].get<int>()];
+  node.channel = std::move(guest.channel);
+  node.hello = std::move(guest.hello);
 }
 
 std::string RendezvousLeader::objection_to(const Message& hello) const {
   const auto number = [&](const char* name) {
-    return hello.contains(name) && hello[name].is_number_integer() ? hello[name].get<int>() : -1;
+    const bool fits = hello.contains(name) && hello[name].is_number_integer() &&
+                      std::in_range<int>(hello[name].get<int64_t>());
+    return fits ? hello[name].get<int>() : -1;
   };
-  const auto text = [&](const char* name) {
-    return hello.contains(name) && hello[name].is_string();
+  const auto is_text = [&](const char* name) {
+    return hello.contains(name) && hello[name].is_string() &&
+           is_printable(hello[name].get_ref<const std::string&>());
   };
-  if (number("ranks") < 1 || !text("host") || !text("name"))
+  if (number("ranks") < 1 || number("ranks") > kMostRanks || !is_text("host") || !is_text("name")) {
     return "its first message is incomplete.";
+  }
   const std::string who = "the launcher on " + hello["name"].get<std::string>();
   if (number("nodes") != options_.nodes) {
     return base::str(who, " says --nnodes ", number("nodes"), ", node 0 --nnodes ", options_.nodes,
@@ -138,7 +149,13 @@ std::string RendezvousLeader::missing_text() const {
                 static_cast<double>(options_.timeout.count()) / 1e3, " s ", nodes_text(missing),
                 missing.size() == 1 ? " has" : " have", " not come; ", nodes_text(come),
                 come.size() == 1 ? " has." : " have.");
-  if (!refused_.empty()) text += "\n  Turned away: " + refused_;
+  const std::string& away = refused_.empty() ? door_->put_out() : refused_;
+  if (!away.empty()) text += "\n  Turned away: " + away;
+  if (rendezvous::is_loopback(options_.host, options_.port)) {
+    text +=
+        base::str("\n  ", options_.host, " is the loopback of this machine, which others cannot ",
+                  "reach: for nodes elsewhere give an address of the network between them.");
+  }
   return text;
 }
 
@@ -164,9 +181,7 @@ void RendezvousLeader::tell(int node, const Message& message) {
     return;
   }
   try {
-    if (nodes_.at(node).connection.get() >= 0) {
-      rendezvous::send(nodes_.at(node).connection, message);
-    }
+    if (auto& channel = nodes_.at(node).channel) channel->send(message);
   } catch (const Lost&) {
     // Reading from it says the same, and that is where it is dealt with.
   }
@@ -179,20 +194,17 @@ void RendezvousLeader::tell_others(int node, const Message& message) {
 }
 
 void RendezvousLeader::pump() {
-  std::vector<int> order;
-  std::vector<pollfd> entries;
-  for (const auto& [node, there] : nodes_) {
-    if (there.connection.get() < 0) continue;
-    order.push_back(node);
-    entries.push_back({.fd = there.connection.get(), .events = POLLIN, .revents = 0});
-  }
-  if (::poll(entries.data(), entries.size(), 0) <= 0) return;
-  for (size_t i = 0; i < order.size(); ++i) {
-    if (entries[i].revents == 0) continue;
+  for (auto& [node, there] : nodes_) {
     try {
-      hear(order[i], rendezvous::receive(nodes_.at(order[i]).connection));
+      while (there.channel) {
+        const auto message = there.channel->receive();
+        if (!message) break;
+        hear(node, *message);
+      }
     } catch (const Lost& lost) {
-      lose(order[i], lost.why);
+      lose(node, lost.why);
+    } catch (const Message::exception&) {
+      lose(node, "what it says has another form than this launcher knows");
     }
   }
 }
@@ -215,7 +227,7 @@ void RendezvousLeader::hear(int node, const Message& message) {
 
 /// A launcher that is gone has taken its ranks along: there is nothing to start again.
 void RendezvousLeader::lose(int node, const std::string& why) {
-  nodes_.at(node).connection.reset();
+  nodes_.at(node).channel.reset();
   if (settled_) return;
   const std::string text =
       base::str("the launcher of node ", node, " (", name_of(node), ") is gone: ", why, ".");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/launch/rendezvous.h"
+#include "lockstep/launch/rendezvous_door.h"
 
 namespace lockstep::launch {
 
@@ -18,7 +19,8 @@ class RendezvousLeader {
  public:
   explicit RendezvousLeader(const NodeOptions& options);
 
-  /// Until all nodes have come. Throws CommError, after telling those who came.
+  /// Until all nodes have come; nobody can connect after that. Throws CommError, after telling
+  /// those who came.
   void gather();
 
   /// Takes in what has come from the other nodes.
@@ -31,12 +33,12 @@ class RendezvousLeader {
 
  private:
   struct Node {
-    Descriptor connection;  // none for node 0
+    std::optional<rendezvous::Channel> channel;  // none for node 0, nor for one that is gone
     rendezvous::Message hello;
     std::optional<rendezvous::Message> done;  // in this start
   };
 
-  void accept_one();
+  void let_in(RendezvousDoor::Guest guest);
   std::string objection_to(const rendezvous::Message& hello) const;
   std::string missing_text() const;
   void tell(int node, const rendezvous::Message& message);
@@ -48,9 +50,9 @@ class RendezvousLeader {
   std::string name_of(int node) const;
 
   const NodeOptions options_;
-  Descriptor listener_;
+  std::optional<RendezvousDoor> door_;  // until all have come
   std::map<int, Node> nodes_;
-  std::string refused_;  // why the last one was turned away
+  std::string refused_;  // why the last one that knew the token was turned away
   std::deque<rendezvous::Message> own_inbox_;
   std::string job_id_;
   int restart_ = 0;

@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -18,11 +17,7 @@
 namespace lockstep::launch::rendezvous {
 namespace {
 
-constexpr std::string_view kName = "lockstep-nodes";
-constexpr uint32_t kVersion = 1;
-constexpr size_t kHeadBytes = kName.size() + 6;
-constexpr uint32_t kMostBytes = 1 << 20;
-constexpr int kPatienceSeconds = 5;  // for the rest of a frame, and for a connection
+constexpr int kPatienceSeconds = 5;  // for a connection, and for what is sent on one
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -48,7 +43,6 @@ void set_option(const Descriptor& socket, int level, int name, const Value& valu
 /// A node whose power is cut says nothing: the kernel asks after it.
 void prepare(const Descriptor& connection) {
   const timeval patience{.tv_sec = kPatienceSeconds, .tv_usec = 0};
-  set_option(connection, SOL_SOCKET, SO_RCVTIMEO, patience);
   set_option(connection, SOL_SOCKET, SO_SNDTIMEO, patience);
   set_option(connection, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(connection, IPPROTO_TCP, TCP_KEEPIDLE, 10);
@@ -57,38 +51,27 @@ void prepare(const Descriptor& connection) {
   set_option(connection, IPPROTO_TCP, TCP_NODELAY, 1);
 }
 
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
-void put(std::string& frame, uint32_t number, int bytes) {
-  for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8) {
-    frame += static_cast<char>(number >> shift & 0xff);
+bool is_loopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET) {
+    const auto& four = reinterpret_cast<const sockaddr_in&>(address);
+    return ntohl(four.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
   }
-}
-
-uint32_t number_at(const char* from, int bytes) {
-  uint32_t number = 0;
-  for (int i = 0; i < bytes; ++i) number = number << 8 | static_cast<unsigned char>(from[i]);
-  return number;
-}
-
-void read_exactly(const Descriptor& connection, char* to, size_t bytes) {
-  while (bytes > 0) {
-    const ssize_t got = ::recv(connection.get(), to, bytes, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got == 0) throw Lost{"the connection was closed"};
-    if (got < 0) throw Lost{base::str("the connection broke: ", std::strerror(errno))};
-    to += got;
-    bytes -= static_cast<size_t>(got);
-  }
+  return address.sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
 }  // namespace
 
+bool is_loopback(const std::string& host, int port) {
+  const Addresses addresses = addresses_of(host, port, 0);
+  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+    if (!is_loopback(*at->ai_addr)) return false;
+  }
+  return true;
+}
+
 Descriptor listen_on(const std::string& host, int port) {
-  // A cluster's own name for a node often stands for one of several networks: all are listened on.
-  const Addresses addresses = addresses_of(is_loopback(host) ? host : "", port, AI_PASSIVE);
+  const Addresses addresses = addresses_of(host, port, AI_PASSIVE);
   int reason = 0;
   for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
     Descriptor listener(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -100,9 +83,11 @@ Descriptor listen_on(const std::string& host, int port) {
     }
     reason = errno;
   }
-  throw EnvironmentError(base::str("node 0 cannot listen on port ", port, ": ",
-                                   std::strerror(reason),
-                                   ".\n  Choose another port in --rendezvous, on all nodes."));
+  throw EnvironmentError(
+      base::str("node 0 cannot listen on ", host, ":", port, ": ", std::strerror(reason),
+                reason == EADDRNOTAVAIL
+                    ? ".\n  --rendezvous names an address of the node that has --node-rank 0."
+                    : ".\n  Choose another port in --rendezvous, on all nodes."));
 }
 
 std::optional<Descriptor> accept_from(const Descriptor& listener) {
@@ -123,50 +108,15 @@ std::optional<Descriptor> connect_to(const std::string& host, int port) {
   return std::nullopt;
 }
 
-void send(const Descriptor& connection, const Message& message) {
-  const std::string text = message.dump(-1, ' ', false, Message::error_handler_t::replace);
-  std::string frame(kName);
-  put(frame, kVersion, 2);
-  put(frame, static_cast<uint32_t>(text.size()), 4);
-  frame += text;
-  size_t sent = 0;
-  while (sent < frame.size()) {
-    const ssize_t went =
-        ::send(connection.get(), frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL);
-    if (went < 0 && errno == EINTR) continue;
-    if (went < 0) throw Lost{base::str("the connection broke: ", std::strerror(errno))};
-    sent += static_cast<size_t>(went);
-  }
+int milliseconds_until(Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 1000));
 }
 
-Message receive(const Descriptor& connection) {
-  std::array<char, kHeadBytes> head;
-  // The name first: whoever speaks another protocol may send fewer bytes than a head has.
-  read_exactly(connection, head.data(), kName.size());
-  if (std::string_view(head.data(), kName.size()) != kName) {
-    throw Lost{"it does not speak Lockstep's protocol"};
-  }
-  read_exactly(connection, head.data() + kName.size(), kHeadBytes - kName.size());
-  const uint32_t version = number_at(head.data() + kName.size(), 2);
-  if (version != kVersion) {
-    throw Lost{base::str("it speaks version ", version, " of the protocol, this launcher version ",
-                         kVersion, "; install one version of Lockstep on all nodes")};
-  }
-  const uint32_t bytes = number_at(head.data() + kName.size() + 2, 4);
-  if (bytes > kMostBytes) throw Lost{base::str("it announces a message of ", bytes, " bytes")};
-  std::string text(bytes, '\0');
-  read_exactly(connection, text.data(), bytes);
-  Message message = Message::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!message.is_object()) throw Lost{"what it says is no message"};
-  return message;
-}
-
-bool wait_readable(const Descriptor& connection, Clock::time_point deadline) {
+bool wait_readable(int fd, Clock::time_point deadline) {
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    pollfd entry{.fd = connection.get(), .events = POLLIN, .revents = 0};
-    const int patience = static_cast<int>(std::clamp<int64_t>(left, 0, 1000));
-    if (::poll(&entry, 1, patience) > 0) return true;
+    pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
+    if (::poll(&entry, 1, milliseconds_until(deadline)) > 0) return true;
     if (Clock::now() >= deadline) return false;
   }
 }

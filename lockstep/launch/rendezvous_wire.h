@@ -1,13 +1,8 @@
-/// What launchers on several nodes say to each other: JSON objects in frames over TCP. The first
-/// bytes of each frame name protocol and version, so that anything else is refused at once.
-///
-///   frame   "lockstep-nodes" | version, 2 bytes | length, 4 bytes | JSON      big-endian
-///
-/// There is no password: whoever reaches the port can claim a place. Use it inside a cluster.
+/// TCP sockets of launchers on several nodes: where node 0 listens, and how the others come to it.
+/// What they say then: rendezvous_channel.h.
 #pragma once
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -15,30 +10,26 @@
 
 namespace lockstep::launch::rendezvous {
 
-using Message = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-/// The other end is gone, or speaks something else: `why` says which.
-struct Lost {
-  std::string why;
-};
+/// Whether every address of the host is the loopback's: only processes of this machine reach it.
+/// Throws EnvironmentError for a host that has no address.
+bool is_loopback(const std::string& host, int port);
 
-/// Listens on the port, on the loopback alone for a host of that name. Throws EnvironmentError.
+/// Listens on HOST:PORT, and on no other address. Throws EnvironmentError.
 Descriptor listen_on(const std::string& host, int port);
 
-/// A new connection, if one waits.
+/// A new connection, if one waits; errno says why there is none.
 std::optional<Descriptor> accept_from(const Descriptor& listener);
 
 /// A connection to HOST:PORT; nothing while nobody listens there. Throws EnvironmentError for a
 /// host that has no address.
 std::optional<Descriptor> connect_to(const std::string& host, int port);
 
-/// Throws Lost.
-void send(const Descriptor& connection, const Message& message);
-/// Waits for a whole frame; call it when there is something to read. Throws Lost.
-Message receive(const Descriptor& connection);
+/// Waits until there is something to read. False: the time is over.
+bool wait_readable(int fd, Clock::time_point deadline);
 
-/// Waits until one of the two can be read (or accepted from). False: the time is over.
-bool wait_readable(const Descriptor& connection, Clock::time_point deadline);
+/// Milliseconds until then, for poll: 0 to 1000, so that a wait looks at the clock again.
+int milliseconds_until(Clock::time_point deadline);
 
 }  // namespace lockstep::launch::rendezvous
