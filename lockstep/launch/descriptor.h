@@ -18,6 +18,8 @@ class Descriptor {
   }
 
   int get() const { return fd_; }
+  /// The descriptor, for another owner.
+  int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {
     if (fd_ >= 0) close(fd_);
     fd_ = fd;

@@ -5,12 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <deque>
 #include <map>
 #include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/launch/message_auth.h"
 #include "lockstep/launch/region_handover_wire.h"
 #include "lockstep/net/watchdog.h"
 
@@ -26,6 +29,8 @@ using handover::ReplyKind;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestNap{20};
+constexpr size_t kMostUnnamed = 64;           // who have not said yet who they are
+constexpr milliseconds kNamePatience{5'000};  // with each of them
 
 std::string who_am_i(const HandoverOptions& options) {
   return base::str("[rank ", options.rank, " of ", options.world_size, "] joining under ",
@@ -36,8 +41,9 @@ std::string seconds_text(milliseconds time) {
   return base::str(time.count() / 1000, ".", time.count() % 1000 / 100, " s");
 }
 
-Hello hello_of(const HandoverOptions& options) {
-  Hello hello{.rank = options.rank,
+Hello hello_of(const HandoverOptions& options, const std::string& nonce) {
+  Hello hello{.nonce = nonce,
+              .rank = options.rank,
               .world_size = options.world_size,
               .local_rank = options.local_rank,
               .local_size = options.local_size,
@@ -53,7 +59,7 @@ class Host {
  public:
   Host(const HandoverOptions& options, Descriptor listener)
       : options_(options),
-        own_(hello_of(options)),
+        own_(hello_of(options, "")),
         listener_(std::move(listener)),
         deadline_(Clock::now() + options.timeout) {}
 
@@ -81,6 +87,12 @@ class Host {
   }
 
  private:
+  struct Unnamed {
+    Descriptor connection;
+    std::string nonce;  // that its hello must bring
+    Clock::time_point deadline;
+  };
+
   struct Arrival {
     Descriptor connection;
     Peer peer;
@@ -90,16 +102,23 @@ class Host {
   /// Takes in what happens next. False: the time is over.
   bool wait() {
     std::vector<pollfd> entries = {{.fd = listener_.get(), .events = POLLIN, .revents = 0}};
-    for (const Descriptor& connection : unnamed_) {
-      entries.push_back({.fd = connection.get(), .events = POLLIN, .revents = 0});
+    for (const Unnamed& unnamed : unnamed_) {
+      entries.push_back({.fd = unnamed.connection.get(), .events = POLLIN, .revents = 0});
     }
     const size_t named = entries.size();
     for (const auto& [rank, arrival] : here_) {
       entries.push_back({.fd = arrival.connection.get(), .events = POLLIN, .revents = 0});
     }
-    if (::poll(entries.data(), entries.size(), handover::milliseconds_until(deadline_)) <= 0) {
-      return Clock::now() < deadline_;
-    }
+    const auto until =
+        unnamed_.empty() ? deadline_ : std::min(deadline_, unnamed_.front().deadline);
+    const bool something =
+        ::poll(entries.data(), entries.size(), handover::milliseconds_until(until)) > 0;
+    if (something) take_in(entries, named);
+    while (!unnamed_.empty() && unnamed_.front().deadline <= Clock::now()) unnamed_.pop_front();
+    return something || Clock::now() < deadline_;
+  }
+
+  void take_in(const std::vector<pollfd>& entries, size_t named) {
     size_t at = named;
     for (const auto& [rank, arrival] : here_) {
       // One who waits says nothing more: this is the end of the connection.
@@ -109,22 +128,33 @@ class Host {
       if (entries[i].revents != 0) hear(i - 1);
     }
     if (entries[0].revents != 0) accept();
-    return true;
   }
 
   void accept() {
     Descriptor connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (connection.get() < 0) {
+      // The queue stays as it is, and asking again at once would spin.
+      if (errno != EMFILE && errno != ENFILE) return;
+      if (unnamed_.empty()) return std::this_thread::sleep_for(milliseconds(10));
+      unnamed_.pop_front();
+      return;
+    }
     // Another user may know the name; it gets no answer.
-    if (connection.get() < 0 || handover::peer_of(connection).user != ::geteuid()) return;
-    unnamed_.push_back(std::move(connection));
+    if (handover::peer_of(connection).user != ::geteuid()) return;
+    if (unnamed_.size() == kMostUnnamed) unnamed_.pop_front();  // a rank among them comes again
+    const std::string nonce = new_nonce();
+    if (!handover::send_nonce(connection, nonce)) return;
+    unnamed_.push_back({std::move(connection), nonce, Clock::now() + kNamePatience});
   }
 
   void hear(size_t index) {
-    Descriptor connection = std::move(unnamed_[index]);
+    Descriptor connection = std::move(unnamed_[index].connection);
+    const std::string nonce = std::move(unnamed_[index].nonce);
     unnamed_.erase(unnamed_.begin() + static_cast<std::ptrdiff_t>(index));
     const Peer peer = handover::peer_of(connection);
     try {
       const Hello hello = handover::receive_hello(connection);
+      if (hello.nonce != nonce) return;  // recorded earlier
       const std::string objection = objection_to(hello, peer);
       if (objection.empty()) {
         here_[hello.local_rank] = {std::move(connection), peer, hello.cores};
@@ -184,9 +214,9 @@ class Host {
   const Hello own_;
   Descriptor listener_;
   const Clock::time_point deadline_;
-  std::vector<Descriptor> unnamed_;  // have not said who they are
-  std::map<int, Arrival> here_;      // by local rank
-  std::string refused_;              // why the last one was turned away
+  std::deque<Unnamed> unnamed_;  // the oldest first
+  std::map<int, Arrival> here_;  // by local rank
+  std::string refused_;          // why the last one was turned away
 };
 
 /// Somebody else listens under our name: which process that is.
@@ -224,20 +254,41 @@ Descriptor find_host(const HandoverOptions& options) {
   }
 }
 
-Reply ask(const HandoverOptions& options, const Descriptor& host, const Peer& peer) {
-  const auto deadline = Clock::now() + options.timeout;
-  try {
-    if (!handover::send(host, hello_of(options))) throw Closed{};
-    // Local rank 0 gives up by itself, and says for whom it waited: a second more lets it.
-    if (handover::wait_readable(host, deadline + std::chrono::seconds(1))) {
-      return handover::receive_reply(host);
-    }
-  } catch (const Closed&) {
-    throw RankDied(base::str(who_am_i(options), "local rank 0 (process ", peer.pid,
-                             ") went away while the ranks of this host gathered."));
+/// Its answer to this rank. Throws Closed at the end of the connection.
+Reply ask(const HandoverOptions& options, const Descriptor& host, const Peer& peer,
+          Clock::time_point deadline) {
+  if (handover::wait_readable(host, deadline)) {
+    if (!handover::send(host, hello_of(options, handover::receive_nonce(host)))) throw Closed{};
+    if (handover::wait_readable(host, deadline)) return handover::receive_reply(host);
   }
   throw CommError(base::str(who_am_i(options), "no word from local rank 0 (process ", peer.pid,
                             ") for ", seconds_text(options.timeout), "."));
+}
+
+/// Asks again if local rank 0 is still there after it closed the connection: many at once had come
+/// (kMostUnnamed).
+Reply ask_until_answered(const HandoverOptions& options, Descriptor host) {
+  // Local rank 0 gives up by itself, and says for whom it waited: a second more lets it.
+  const auto deadline = Clock::now() + options.timeout + std::chrono::seconds(1);
+  for (milliseconds nap{1};; nap = std::min(2 * nap, kLongestNap)) {
+    const Peer peer = handover::peer_of(host);
+    if (peer.user != ::geteuid()) {
+      throw EnvironmentError(base::str(who_am_i(options), "process ", peer.pid, " of user ",
+                                       peer.user,
+                                       " poses as local rank 0; nothing was sent to it."));
+    }
+    try {
+      return ask(options, host, peer, deadline);
+    } catch (const Closed&) {
+      std::this_thread::sleep_for(nap);
+    }
+    auto again = handover::connect_to(options.key);
+    if (!again || handover::peer_of(*again).pid != peer.pid || Clock::now() >= deadline) {
+      throw RankDied(base::str(who_am_i(options), "local rank 0 (process ", peer.pid,
+                               ") went away while the ranks of this host gathered."));
+    }
+    host = std::move(*again);
+  }
 }
 
 }  // namespace
@@ -274,13 +325,7 @@ void hand_out_failure(const HandoverOptions& options, const std::string& message
 }
 
 Received take_over(const HandoverOptions& options) {
-  const Descriptor host = find_host(options);
-  const Peer peer = handover::peer_of(host);
-  if (peer.user != ::geteuid()) {
-    throw EnvironmentError(base::str(who_am_i(options), "process ", peer.pid, " of user ",
-                                     peer.user, " poses as local rank 0; nothing was sent to it."));
-  }
-  const Reply reply = ask(options, host, peer);
+  const Reply reply = ask_until_answered(options, find_host(options));
   const Descriptor region(reply.fd);
   if (reply.kind == ReplyKind::refused) {
     throw CommError(base::str(who_am_i(options), "turned away by local rank 0: ", reply.text));

@@ -15,12 +15,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/hash.h"
 #include "lockstep/base/str.h"
+#include "lockstep/launch/message_auth.h"
 
 namespace lockstep::launch::handover {
 namespace {
 
 constexpr uint64_t kMagic = 0x6c732d6a6f696e00;  // "ls-join"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr int kWaiting = 128;  // connections that have not been accepted yet
 
 struct Head {
@@ -29,8 +30,14 @@ struct Head {
   uint32_t text_bytes = 0;
 };
 
+struct NoncePacket {
+  Head head;
+  std::array<char, kMostText> text;
+};
+
 struct HelloPacket {
   Head head;
+  std::array<char, kNonceBytes> nonce;
   int32_t rank, world_size, local_rank, local_size;
   cpu_set_t cores;
   std::array<char, kMostText> text;
@@ -122,23 +129,28 @@ bool send_packet(const Descriptor& connection, const Packet& packet, int fd) {
   return sent >= 0;
 }
 
-/// Bytes of the packet; `fd`: the descriptor that came with it, else -1.
+/// Bytes of the packet. `fd`: where the descriptor goes that came with it. Without it the kernel
+/// closes all that came, and with it all but one: there is room for one.
 template <class Packet>
-ssize_t receive_packet(const Descriptor& connection, Packet& packet, int& fd) {
+ssize_t receive_packet(const Descriptor& connection, Packet& packet, Descriptor* fd = nullptr) {
   Message message(&packet, sizeof packet);
-  message.header.msg_control = message.control.data();
-  message.header.msg_controllen = message.control.size();
+  if (fd != nullptr) {
+    message.header.msg_control = message.control.data();
+    message.header.msg_controllen = CMSG_LEN(sizeof(int));
+  }
   ssize_t got = 0;
   do {
     got = ::recvmsg(connection.get(), &message.header, MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
-  fd = -1;
-  if (got <= 0) throw Closed{};
+  if (got <= 0 && fd == nullptr) throw Closed{};
   const cmsghdr* rights = CMSG_FIRSTHDR(&message.header);
-  if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS &&
-      rights->cmsg_len == CMSG_LEN(sizeof fd)) {
-    std::memcpy(&fd, CMSG_DATA(rights), sizeof fd);
+  if (got >= 0 && rights != nullptr && rights->cmsg_level == SOL_SOCKET &&
+      rights->cmsg_type == SCM_RIGHTS && rights->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int number = -1;
+    std::memcpy(&number, CMSG_DATA(rights), sizeof number);
+    fd->reset(number);
   }
+  if (got <= 0) throw Closed{};
   return got;
 }
 
@@ -178,14 +190,22 @@ Peer peer_of(const Descriptor& connection) {
   return {.pid = who.pid, .user = who.uid};
 }
 
+bool send_nonce(const Descriptor& connection, const std::string& nonce) {
+  NoncePacket packet{};
+  put_text(packet, nonce);
+  return send_packet(connection, packet, -1);
+}
+
 bool send(const Descriptor& connection, const Hello& hello) {
   HelloPacket packet{.head = {},
+                     .nonce = {},
                      .rank = hello.rank,
                      .world_size = hello.world_size,
                      .local_rank = hello.local_rank,
                      .local_size = hello.local_size,
                      .cores = hello.cores,
                      .text = {}};
+  std::copy_n(hello.nonce.begin(), std::min(hello.nonce.size(), kNonceBytes), packet.nonce.begin());
   put_text(packet, hello.key);
   return send_packet(connection, packet, -1);
 }
@@ -200,13 +220,18 @@ bool send(const Descriptor& connection, const Reply& reply) {
   return send_packet(connection, packet, reply.fd);
 }
 
+std::string receive_nonce(const Descriptor& connection) {
+  NoncePacket packet;
+  const ssize_t bytes = receive_packet(connection, packet);
+  return checked_text(packet, bytes);
+}
+
 Hello receive_hello(const Descriptor& connection) {
   HelloPacket packet;
-  int fd = -1;
-  const ssize_t bytes = receive_packet(connection, packet, fd);
-  const Descriptor unwanted(fd);
+  const ssize_t bytes = receive_packet(connection, packet);
   Hello hello;
   hello.key = checked_text(packet, bytes);
+  hello.nonce.assign(packet.nonce.begin(), packet.nonce.end());
   hello.rank = packet.rank;
   hello.world_size = packet.world_size;
   hello.local_rank = packet.local_rank;
@@ -218,16 +243,13 @@ Hello receive_hello(const Descriptor& connection) {
 Reply receive_reply(const Descriptor& connection) {
   ReplyPacket packet;
   Reply reply;
-  const ssize_t bytes = receive_packet(connection, packet, reply.fd);
-  try {
-    reply.text = checked_text(packet, bytes);
-  } catch (const Closed&) {
-    if (reply.fd >= 0) ::close(reply.fd);
-    throw;
-  }
+  Descriptor fd;
+  const ssize_t bytes = receive_packet(connection, packet, &fd);
+  reply.text = checked_text(packet, bytes);
   reply.kind = packet.kind;
   reply.exit_code = packet.exit_code;
   reply.oversubscribed = packet.oversubscribed != 0;
+  reply.fd = fd.release();
   return reply;
 }
 

@@ -1,6 +1,9 @@
-/// The packets of a handover, and the socket that carries them. One packet each way:
+/// The packets of a handover, and the socket that carries them:
 ///
-///   hello   magic, version, place, allowed cores, key      from a rank that comes
+///   nonce   magic, version, 16 random bytes                to a rank that comes
+///   hello   magic, version, nonce, place, allowed cores, key     from it: a hello that was
+///   recorded
+///                                                          earlier has another nonce
 ///   reply   magic, version, kind, exit code, text           to it, with the region's descriptor
 ///                                                          if it is one
 ///
@@ -27,6 +30,7 @@ struct Peer {
 };
 
 struct Hello {
+  std::string nonce;  // that was sent to it
   int32_t rank = 0;
   int32_t world_size = 0;
   int32_t local_rank = 0;
@@ -61,11 +65,14 @@ std::optional<Descriptor> connect_to(const std::string& key);
 Peer peer_of(const Descriptor& connection);
 
 /// False: the other end is gone.
+bool send_nonce(const Descriptor& connection, const std::string& nonce);
 bool send(const Descriptor& connection, const Hello& hello);
 bool send(const Descriptor& connection, const Reply& reply);
 
-/// The packet that has come. Throws Closed at the end of the connection, and for bytes that are no
+/// The packet that has come; descriptors that came with it and are not asked for are closed. Throws
+/// Closed at the end of the connection, and for bytes that are no
 /// packet of this version.
+std::string receive_nonce(const Descriptor& connection);
 Hello receive_hello(const Descriptor& connection);
 Reply receive_reply(const Descriptor& connection);
 

@@ -196,10 +196,13 @@ TEST(RegionHandover, ARankThatDiesWhileItWaitsEndsTheWait) {
   const Child dying([&] {
     std::optional<Descriptor> connection;
     while (!(connection = handover::connect_to(key))) std::this_thread::yield();
-    handover::send(
-        *connection,
-        handover::Hello{
-            .rank = 1, .world_size = 3, .local_rank = 1, .local_size = 3, .cores = {}, .key = key});
+    handover::send(*connection, handover::Hello{.nonce = handover::receive_nonce(*connection),
+                                                .rank = 1,
+                                                .world_size = 3,
+                                                .local_rank = 1,
+                                                .local_size = 3,
+                                                .cores = {},
+                                                .key = key});
     raise(SIGKILL);
   });
   const Outcome outcome = host(place(key, 0, 3));
@@ -212,6 +215,7 @@ TEST(RegionHandover, TheDeathOfLocalRankZeroEndsTheWait) {
   const Child zero([&] {
     const auto listener = handover::listen_as(key);
     const Descriptor connection(accept(listener->get(), nullptr, nullptr));
+    handover::send_nonce(connection, std::string(16, 'n'));
     handover::receive_hello(connection);
     raise(SIGKILL);
   });
@@ -257,7 +261,8 @@ TEST(RegionHandover, AnotherKeyUnderTheSameNameIsRefused) {
   std::thread zero([&] { outcome = host(place(key, 0, 2, 400ms)); });
   wait_for_host(key);
   const auto connection = handover::connect_to(key);
-  handover::send(*connection, handover::Hello{.rank = 1,
+  handover::send(*connection, handover::Hello{.nonce = handover::receive_nonce(*connection),
+                                              .rank = 1,
                                               .world_size = 2,
                                               .local_rank = 1,
                                               .local_size = 2,
