@@ -7,21 +7,27 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <list>
 #include <memory>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/files/prometheus.h"
 
 namespace lockstep {
+
 namespace {
 
 constexpr int64_t kClientMs = 2000;
 constexpr size_t kLongestRequest = 8192;
+constexpr size_t kMostClients = 16;
+constexpr int kNapMs = 100;
 
 int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -52,7 +58,7 @@ int listen_at(const std::string& address) {
   if (fd < 0) refuse(address, std::strerror(errno));
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, 16) != 0) {
+  if (bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, SOMAXCONN) != 0) {
     const int reason = errno;
     close(fd);
     refuse(address, std::strerror(reason));
@@ -99,7 +105,56 @@ std::string response_to(const std::string& request, const std::function<std::str
   return response("200 OK", files::kPrometheusContentType, page(), with_body);
 }
 
+bool is_whole(const std::string& request) {
+  return request.find("\r\n\r\n") != std::string::npos || request.find("\n\n") != std::string::npos;
+}
+
+/// Whether the last call on a socket may be made again when poll says so.
+bool can_go_on() { return errno == EAGAIN || errno == EINTR; }
+
 }  // namespace
+
+/// One that has connected, until it has its answer.
+class MetricsServer::Client {
+ public:
+  explicit Client(int fd) : fd_(fd), deadline_ms_(now_ms() + kClientMs) {}
+  ~Client() { close(fd_); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  pollfd waits_for() const {
+    return {fd_, static_cast<short>(reply_.empty() ? POLLIN : POLLOUT), 0};
+  }
+  int64_t ms_left() const { return std::max<int64_t>(deadline_ms_ - now_ms(), 0); }
+
+  /// Reads and writes what can be at this moment. False: it is through, or no client of ours.
+  bool go_on(const std::function<std::string()>& page) {
+    while (reply_.empty()) {
+      std::array<char, 1024> piece;
+      const ssize_t n = recv(fd_, piece.data(), piece.size(), 0);
+      if (n <= 0) return n < 0 && can_go_on();
+      request_.append(piece.data(), static_cast<size_t>(n));
+      if (is_whole(request_)) {
+        reply_ = response_to(request_, page);
+      } else if (request_.size() > kLongestRequest) {
+        return false;
+      }
+    }
+    while (sent_ < reply_.size()) {
+      const ssize_t n = send(fd_, reply_.data() + sent_, reply_.size() - sent_, MSG_NOSIGNAL);
+      if (n <= 0) return n < 0 && can_go_on();
+      sent_ += static_cast<size_t>(n);
+    }
+    return false;
+  }
+
+ private:
+  int fd_;
+  int64_t deadline_ms_;
+  std::string request_;
+  std::string reply_;
+  size_t sent_ = 0;
+};
 
 MetricsServer::MetricsServer(const std::string& address, std::function<std::string()> page)
     : page_(std::move(page)), listener_(listen_at(address)) {
@@ -125,50 +180,35 @@ MetricsServer::~MetricsServer() {
   close(wake_);
 }
 
-bool MetricsServer::wait_for(int fd, short events, int64_t deadline_ms) const {
-  while (true) {
-    const int64_t left = deadline_ms < 0 ? -1 : deadline_ms - now_ms();
-    if (deadline_ms >= 0 && left <= 0) return false;
-    std::array<pollfd, 2> polled = {pollfd{fd, events, 0}, pollfd{wake_, POLLIN, 0}};
-    const int count = poll(polled.data(), polled.size(), static_cast<int>(left));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0 || polled[1].revents != 0) return false;
-    return true;
-  }
-}
-
 void MetricsServer::serve() {
-  while (wait_for(listener_, POLLIN, -1)) {
-    const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (client < 0) {
-      // Out of descriptors, say: the connection stays in the queue, and asking at once would spin.
-      if (errno != EAGAIN && errno != ECONNABORTED) wait_for(wake_, POLLIN, now_ms() + 100);
-      continue;
-    }
-    answer(client);
-    close(client);
+  std::list<Client> clients;  // the oldest first
+  while (wait(clients)) {
+    std::erase_if(clients,
+                  [&](Client& client) { return !client.go_on(page_) || client.ms_left() == 0; });
+    accept_one(clients);
   }
 }
 
-void MetricsServer::answer(int client) {
-  const int64_t deadline = now_ms() + kClientMs;
-  std::string request;
-  while (request.find("\r\n\r\n") == std::string::npos &&
-         request.find("\n\n") == std::string::npos) {
-    if (request.size() > kLongestRequest || !wait_for(client, POLLIN, deadline)) return;
-    std::array<char, 1024> piece{};
-    const ssize_t n = recv(client, piece.data(), piece.size(), 0);
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (n <= 0) return;
-    request.append(piece.data(), static_cast<size_t>(n));
-  }
-  const std::string reply = response_to(request, page_);
-  size_t sent = 0;
-  while (sent < reply.size() && wait_for(client, POLLOUT, deadline)) {
-    const ssize_t n = send(client, reply.data() + sent, reply.size() - sent, MSG_NOSIGNAL);
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (n <= 0) return;
-    sent += static_cast<size_t>(n);
+/// Until somebody comes, one of the clients can go on, or the time of the oldest is over. False:
+/// the server stops.
+bool MetricsServer::wait(const std::list<Client>& clients) const {
+  std::vector<pollfd> polled = {{wake_, POLLIN, 0}, {listener_, POLLIN, 0}};
+  for (const Client& client : clients) polled.push_back(client.waits_for());
+  const int64_t patience = clients.empty() ? -1 : clients.front().ms_left();
+  poll(polled.data(), polled.size(), static_cast<int>(patience));
+  return polled[0].revents == 0;
+}
+
+void MetricsServer::accept_one(std::list<Client>& clients) const {
+  const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd >= 0) {
+    if (clients.size() == kMostClients) clients.pop_front();
+    clients.emplace_back(fd);
+  } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+    // The connection stays in the queue, and asking at once would spin.
+    if (!clients.empty()) clients.pop_front();
+    pollfd stop{wake_, POLLIN, 0};
+    poll(&stop, 1, kNapMs);
   }
 }
 
