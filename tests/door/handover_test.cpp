@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <thread>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -121,6 +122,7 @@ TEST(LongDoor, StrangersAtTheHandoverChangeNothing) { expect_handover_survives(1
 /// More who say nothing than are waited for at once: a rank among them comes again.
 TEST(Door, ACrowdAtTheHandoverKeepsNoRankOut) {
   const std::string key = new_key();
+  const int descriptors = descriptors_of(getpid());
   launch::Received zero;
   std::thread host(
       [&] { zero = launch::hand_out(place(key, 0), net::Region::create(2, 1 << 20)); });
@@ -129,11 +131,25 @@ TEST(Door, ACrowdAtTheHandoverKeepsNoRankOut) {
     Descriptor stranger = connect_as_stranger(key);
     if (stranger.get() >= 0) crowd.push_back(std::move(stranger));
   }
+  // Ours, those who are waited for, the region, the listener and one that is being accepted.
+  EXPECT_LE(descriptors_of(getpid()), descriptors + 200 + 64 + 3);
   const auto start = std::chrono::steady_clock::now();
   const launch::Received one = launch::take_over(place(key, 1));
   EXPECT_LT(std::chrono::steady_clock::now() - start, 4s) << "within the time of the silent";
   host.join();
   EXPECT_NE(one.region, nullptr);
+}
+
+TEST(LongDoor, WhoSaysNothingToTheHandoverIsPutOutAfterFiveSeconds) {
+  const std::string key = new_key();
+  launch::Received zero;
+  std::thread host(
+      [&] { zero = launch::hand_out(place(key, 0), net::Region::create(2, 1 << 20)); });
+  Descriptor stranger;
+  while (stranger.get() < 0) stranger = connect_as_stranger(key);
+  EXPECT_NEAR(seconds_until_closed(stranger), 5, 1);
+  launch::take_over(place(key, 1));
+  host.join();
 }
 
 }  // namespace

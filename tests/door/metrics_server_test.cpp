@@ -6,9 +6,8 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <chrono>
-#include <thread>
+#include <vector>
 
 #include "lockstep/train/metrics_server.h"
 #include "tests/door/strangers.h"
@@ -67,6 +66,7 @@ TEST(LongDoor, StrangersAtTheMetricsChangeNothing) { expect_metrics_survive(10'0
 
 /// More who say nothing than are served at once: a scrape is answered all the same.
 TEST(Door, ACrowdAtTheMetricsDelaysNoScrape) {
+  const int descriptors = descriptors_of(getpid());
   const MetricsServer server("127.0.0.1:0", [] { return std::string("ok\n"); });
   std::vector<Descriptor> crowd;
   for (int i = 0; i < 40; ++i) crowd.push_back(connect_to_loopback(port_of(server)));
@@ -74,6 +74,7 @@ TEST(Door, ACrowdAtTheMetricsDelaysNoScrape) {
   EXPECT_TRUE(scrape(port_of(server)).ends_with("ok\n"));
   EXPECT_LT(std::chrono::steady_clock::now() - start, 1s)
       << "within the time of one that is silent";
+  EXPECT_LE(descriptors_of(getpid()), descriptors + 40 + 16 + 2) << "ours, 16 served, its own two";
 }
 
 }  // namespace

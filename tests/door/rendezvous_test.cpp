@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -132,6 +133,11 @@ void expect_job_survives(int count) {
   EXPECT_TRUE(eventually([&] { return descriptors_of(zero.pid()) <= descriptors; }));
   EXPECT_LT(resident_kib_of(zero.pid()), kib + 1024);
 
+  // From here on strangers sit at the door and drip, until the job is over.
+  std::vector<Descriptor> silent;
+  for (int i = 0; i < 200; ++i) silent.push_back(socket.connect());
+  EXPECT_TRUE(eventually([&] { return descriptors_of(zero.pid()) > descriptors + 32; }));
+  EXPECT_LE(descriptors_of(zero.pid()), descriptors + 64);
   std::atomic<bool> over = false;
   std::thread crowd([&] {
     while (!over) send_strangers(socket, Stranger::drip, 250, random);
@@ -155,13 +161,13 @@ TEST(Door, WhatWasOverheardLetsNobodyIn) {
   const std::string overheard = overheard_from_node_1();
   const int port = launch::free_port();
   std::string zero;
-  std::thread waits([&] { zero = outcome_of(node(0, port, 1s)); });
+  std::thread waits([&] { zero = outcome_of(node(0, port, 500ms)); });
   Descriptor stranger;
   while (stranger.get() < 0) stranger = connect_to_loopback(port);
   ASSERT_EQ(::send(stranger.get(), overheard.data(), overheard.size(), MSG_NOSIGNAL),
             std::ssize(overheard));
   waits.join();
-  expect_contains(zero, "after 1 s node 1 has not come");
+  expect_contains(zero, "after 0.5 s node 1 has not come");
   expect_contains(zero, "it does not know the job token of this launcher");
 }
 
@@ -170,11 +176,33 @@ TEST(Door, AnotherTokenIsToldSoAtOnce) {
   NodeOptions stranger = node(1, port);
   stranger.token = "0123456789abcdeF";
   std::string zero;
-  std::thread waits([&] { zero = outcome_of(node(0, port, 1s)); });
+  std::thread waits([&] { zero = outcome_of(node(0, port, 500ms)); });
   expect_contains(outcome_of(stranger), "it says that this launcher has another job token");
-  stranger.token = "";
   waits.join();
   expect_contains(zero, "it does not know the job token of this launcher");
+}
+
+TEST(Door, AnAnnouncementBeyondTheCapEndsTheConnectionAtOnce) {
+  const int port = launch::free_port();
+  std::thread zero([&] { outcome_of(node(0, port, 2s)); });
+  Descriptor stranger;
+  while (stranger.get() < 0) stranger = connect_to_loopback(port);
+  const std::string words = std::string("lockstep-nodes\0\x02", 16) + std::string(16, 'n') +
+                            std::string("\0\0\x10\x01", 4);  // 4 KiB and a byte
+  ::send(stranger.get(), words.data(), words.size(), MSG_NOSIGNAL);
+  EXPECT_LT(seconds_until_closed(stranger), 1);
+  EXPECT_EQ(outcome_of(node(1, port)), "world of 2");
+  zero.join();
+}
+
+TEST(LongDoor, WhoSaysNothingToTheRendezvousIsPutOutAfterFiveSeconds) {
+  const int port = launch::free_port();
+  std::thread zero([&] { outcome_of(node(0, port)); });
+  Descriptor stranger;
+  while (stranger.get() < 0) stranger = connect_to_loopback(port);
+  EXPECT_NEAR(seconds_until_closed(stranger), 5, 1);
+  EXPECT_EQ(outcome_of(node(1, port)), "world of 2");
+  zero.join();
 }
 
 /// Node 1 believes nobody either: here somebody without the token listens in place of node 0.

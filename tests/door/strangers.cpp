@@ -104,6 +104,16 @@ Descriptor connect_to_loopback(int port) {
   return connection;
 }
 
+double seconds_until_closed(const Descriptor& connection) {
+  const auto start = std::chrono::steady_clock::now();
+  const timeval patience{.tv_sec = 20, .tv_usec = 0};
+  ::setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  char said[4096];
+  while (::recv(connection.get(), said, sizeof said, 0) > 0) {
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 int descriptors_of(pid_t pid) {
   const std::filesystem::path folder = "/proc/" + std::to_string(pid) + "/fd";
   return static_cast<int>(std::distance(std::filesystem::directory_iterator(folder), {}));

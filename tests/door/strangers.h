@@ -40,6 +40,9 @@ int send_strangers(const Socket& socket, Stranger kind, int count, std::mt19937&
 /// listens.
 launch::Descriptor connect_to_loopback(int port);
 
+/// Seconds until the other end has closed the connection, whatever it says before; at most 20.
+double seconds_until_closed(const launch::Descriptor& connection);
+
 /// Open descriptors of a process, and its resident memory.
 int descriptors_of(pid_t pid);
 int64_t resident_kib_of(pid_t pid);
