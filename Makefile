@@ -13,8 +13,8 @@ CTEST_FLAGS ?= --output-on-failure --timeout 300
 JOBS ?= $(shell nproc)
 
 PACKAGES = g++ cmake ninja-build ccache libtorch-dev libopenblas0-pthread libcli11-dev \
-           libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev libpcre2-dev libhwloc-dev libssl-dev libgtest-dev libgmock-dev \
-           librapidcheck-dev pkg-config
+           libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev libpcre2-dev libhwloc-dev libssl-dev \
+           libgloo-dev libgtest-dev libgmock-dev librapidcheck-dev pkg-config
 
 # For tests only: where these are not, the engine mpi is not built and its tests are skipped.
 TEST_PACKAGES = openmpi-bin libopenmpi-dev mpich libmpich-dev

@@ -48,7 +48,7 @@ std::vector<std::string> matches(const std::string& text, const std::regex& patt
 std::set<std::string> all_tests() {
   static const std::regex kTest(R"(\b(?:TEST(?:_F|_P)?|RC_GTEST_PROP)\(\s*(\w+\s*,\s*\w+)\s*[,)])");
   std::set<std::string> names;
-  for (const fs::path& file : files_below({"tests"}, {".cpp"})) {
+  for (const fs::path& file : files_below({"tests"}, {".cpp", ".h"})) {
     for (std::string name : matches(text_of(file), kTest)) {
       name = std::regex_replace(name, std::regex(R"(\s*,\s*)"), ".");
       names.insert(name);
