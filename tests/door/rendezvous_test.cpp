@@ -127,7 +127,7 @@ void expect_job_survives(int count) {
   const int descriptors = descriptors_of(zero.pid());
   const int64_t kib = resident_kib_of(zero.pid());
   for (const Stranger kind : kStrangers) {
-    EXPECT_EQ(send_strangers(socket, kind, count, random), count);
+    ASSERT_EQ(send_strangers(socket, kind, count, random), count);
     EXPECT_LE(descriptors_of(zero.pid()), descriptors + 64);
   }
   EXPECT_TRUE(eventually([&] { return descriptors_of(zero.pid()) <= descriptors; }));
