@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "lockstep/train/model_file.h"
 #include "tests/train/tiny_run.h"
