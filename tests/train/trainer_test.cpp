@@ -108,7 +108,7 @@ TEST_F(TrainerTest, AFlippedBitIsFoundNamingRankAndParameter) {
       try {
         run.run_on(3, [&](Trainer& trainer, int rank) {
           if (rank == culprit) {
-            path = trainer.params().table().params[0].uses[0];
+            path = trainer.params().table().params[0].name;
             // Of a weight, and not the last bit: an update would round it away.
             void* const values = trainer.params().use(0, 0).detach().data_ptr();
             static_cast<uint32_t*>(values)[0] ^= 1u << 12;
