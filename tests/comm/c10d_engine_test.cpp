@@ -71,10 +71,10 @@ void finish(Transport& transport) {
   while (!transport.progress()) transport.nap();
 }
 
-/// What progress() throws within five seconds.
+/// What progress() throws within 20 seconds.
 std::string error_of_progress(Transport& transport) {
   return error_of([&] {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (!transport.progress() && std::chrono::steady_clock::now() < end) transport.nap();
   });
 }
@@ -154,7 +154,7 @@ TEST_F(GlooEngine, AnErrorIsHeldBackUntilTheCauseWouldBeKnown) {
       int x = 0;
       transport->receive(1, &x, sizeof x);
       EXPECT_THAT(error_of_progress(*transport), HasSubstr("engine gloo lost rank 1: "));
-      EXPECT_GT(std::chrono::steady_clock::now() - start, milliseconds(900));
+      EXPECT_GT(std::chrono::steady_clock::now() - start, milliseconds(400));
       EXPECT_TRUE(transport->awaits(1)) << "it would not be taken for the missing one";
     }
     group->barrier();

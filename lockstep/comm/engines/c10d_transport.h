@@ -5,14 +5,13 @@
 /// (`ls-gloo-PEER`), and progress() only looks.
 ///
 /// A peer that dies closes its connections, and so does one that leaves because another died. Which
-/// it was, the region knows a moment later. An error of c10d is therefore held back for a second:
-/// by then the group's watchdog has named the cause, or the error is it.
+/// it was, the region knows a moment later. An error of c10d is therefore held back for some
+/// thousand naps: by then the group's watchdog has named the cause, or the error is it.
 #pragma once
 
 #include <torch/version.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,7 +37,7 @@ class C10dTransport final : public net::Transport {
 
   void send(int peer, const void* data, int64_t bytes) override;
   void receive(int peer, void* data, int64_t bytes) override;
-  /// Throws std::runtime_error: a transfer failed a second ago, and nothing else has explained it.
+  /// Throws std::runtime_error: a transfer failed long ago, and nothing else has explained it.
   bool progress() override;
   bool awaits(int peer) const override;
   void nap() override;
@@ -55,7 +54,7 @@ class C10dTransport final : public net::Transport {
   struct Failure {
     int peer;
     std::string what;
-    std::chrono::steady_clock::time_point since;
+    int naps = 0;  // since then
   };
   class Waiter;
 
