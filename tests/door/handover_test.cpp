@@ -108,7 +108,10 @@ void expect_handover_survives(int count) {
   for (const Stranger kind : kStrangers) send_strangers(socket, kind, count, random);
   for (int i = 0; i < count; ++i) {
     const Descriptor stranger = socket.connect();
-    if (stranger.get() >= 0) send_descriptors(stranger);
+    ASSERT_GE(stranger.get(), 0);
+    handover::receive_nonce(stranger);
+    send_descriptors(stranger);
+    EXPECT_LT(seconds_until_closed(stranger), 4) << "as soon as it was read";
   }
   // The region, the listener, and those who are being put out.
   EXPECT_LE(descriptors_of(getpid()), descriptors + 80);
