@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/engines/exchange_store.h"
+#include "lockstep/comm/engines/no_sigpipe.h"
 #include "lockstep/comm/process_group.h"
 #include "tests/net/algorithm_suite.h"
 
@@ -231,6 +232,7 @@ TEST_F(GlooEngine, AKilledRankIsNamedByTheOthers) {
     const auto outcomes = outcomes_of(Engine::shm, 3, body, over_gloo());
     EXPECT_EQ(outcomes[1].signal, SIGKILL);
     for (const int rank : {0, 2}) {
+      EXPECT_EQ(outcomes[static_cast<size_t>(rank)].signal, 0);
       EXPECT_THAT(outcomes[static_cast<size_t>(rank)].error, HasSubstr("rank 1 is gone"));
     }
   }
@@ -259,6 +261,20 @@ TEST_F(GlooEngine, AStoppedRankIsNamedWithinTheTimeout) {
   // A rank whose next message waits for rank 2's is missing too, for those who are ahead of it.
   EXPECT_THAT(outcomes[0].error + outcomes[1].error,
               ContainsRegex("no word from rank(s [01] and)? 2 for"));
+}
+
+TEST(NoSigpipe, AWriteToAClosedPipeOnlyFails) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  {
+    const NoSigpipe guard;
+    EXPECT_EQ(write(ends[1], "x", 1), -1);
+  }
+  close(ends[1]);
+  sigset_t blocked;
+  pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  EXPECT_EQ(sigismember(&blocked, SIGPIPE), 0) << "the mask is as before";
 }
 
 TEST(ExchangeStore, ALookUpInVainIsARound) {

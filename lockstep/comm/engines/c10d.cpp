@@ -3,6 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/engines/c10d_transport.h"
 #include "lockstep/comm/engines/exchange_store.h"
+#include "lockstep/comm/engines/no_sigpipe.h"
 
 // LibTorch says by the macro that it has Gloo; Gloo's headers are a package of their own.
 #if defined(USE_C10D_GLOO) && __has_include(<gloo/context.h>)
@@ -26,6 +27,7 @@ class GlooEngine final : public net::MessageEngine {
   std::unique_ptr<net::Transport> connect(const std::vector<int>& members, int rank, int,
                                           const net::Exchange& exchange) override {
     using c10d::ProcessGroupGloo;
+    const NoSigpipe guard;  // the device's thread writes too
     const auto options = ProcessGroupGloo::Options::create(timeout_);
     options->devices.push_back(ProcessGroupGloo::createDeviceForHostname(kAddress));
     options->threads = 0;  // they run its collectives; messages are the device's

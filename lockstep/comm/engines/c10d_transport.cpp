@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "lockstep/base/str.h"
+#include "lockstep/comm/engines/no_sigpipe.h"
 
 namespace lockstep {
 namespace {
@@ -96,6 +97,7 @@ void C10dTransport::start(int peer, Direction direction, void* data, int64_t byt
   if (bytes == 0) return;
   std::vector<at::Tensor> tensors = {at::from_blob(data, {bytes}, at::kByte)};
   Transfer transfer{peer, direction, bytes, {}};
+  const NoSigpipe guard;
   try {
     transfer.work = direction == Direction::send ? group_->send(tensors, peer, kTag)
                                                  : group_->recv(tensors, peer, kTag);
