@@ -299,13 +299,9 @@ int bench_side_by_side(const std::vector<std::string>& args, const BenchOptions&
     const std::vector<std::string> words = with_engine(args, engine);
     command.insert(command.end(), words.begin(), words.end());
     command.emplace_back("--json");
-    const Captured captured = capture(command, own_environment());
-    const size_t object = captured.output.rfind("\n{");  // the tables come before it
-    if (captured.exit_code != 0 || object == std::string::npos) {
-      std::fprintf(stderr, "%s\n", captured.output.c_str());
-      return captured.exit_code;
-    }
-    all.push_back(nlohmann::json::parse(captured.output.substr(object)));
+    const Captured captured = capture(command, own_environment(), Errors::passed_on);
+    if (captured.exit_code != 0) return captured.exit_code;
+    all.push_back(nlohmann::json::parse(captured.output));
   }
   if (options.json) {
     std::printf("%s\n", nlohmann::json{{"engines", all}}.dump().c_str());

@@ -36,7 +36,7 @@ std::string read_to_end(int fd) {
 }  // namespace
 
 Captured capture(const std::vector<std::string>& command,
-                 const std::vector<std::string>& environment) {
+                 const std::vector<std::string>& environment, Errors errors) {
   std::array<int, 2> words{};
   if (pipe2(words.data(), O_CLOEXEC) != 0) {
     throw EnvironmentError(base::str("cannot start ", command[0], ": ", std::strerror(errno)));
@@ -45,7 +45,9 @@ Captured capture(const std::vector<std::string>& command,
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, words[1], STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, words[1], STDERR_FILENO);
+  if (errors == Errors::kept) {
+    posix_spawn_file_actions_adddup2(&actions, words[1], STDERR_FILENO);
+  }
   pid_t pid = -1;
   const int error = posix_spawn(&pid, command[0].c_str(), &actions, nullptr,
                                 pointers_to(command).data(), pointers_to(environment).data());
