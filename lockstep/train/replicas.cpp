@@ -152,6 +152,7 @@ void take_from(ProcessGroup& group, int root, const std::vector<NamedTensor>& te
 }
 
 void require_equal_bits(ProcessGroup& group, const std::vector<NamedTensor>& tensors) {
+  if (group.size() == 1) return;
   std::vector<std::string> lines;
   for (const NamedTensor& named : tensors) {
     lines.push_back(base::str(named.name, " ", hash_of(named.tensor)));

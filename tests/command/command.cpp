@@ -106,6 +106,14 @@ nlohmann::json train(const TempFolder& runs, std::vector<std::string> arguments)
   return json;
 }
 
+std::vector<std::pair<std::string, std::string>> every_algorithm() {
+  return {{"all_reduce", "direct,ring,halving,binomial,tree,double_tree,hierarchical"},
+          {"reduce_scatter", "direct,ring,halving"},
+          {"all_gather", "direct,ring,halving,bruck"},
+          {"broadcast", "direct,binomial,scatter_all_gather"},
+          {"all_to_all", "pairwise,bruck"}};
+}
+
 std::vector<pid_t> children_of(pid_t parent) {
   std::vector<pid_t> children;
   std::error_code error;

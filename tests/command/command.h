@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -61,6 +62,9 @@ std::vector<std::string> tiny_nano();
 
 /// `lockstep train ARGUMENTS --json`, its run folder in `runs`; fails the test unless it ends well.
 nlohmann::json train(const TempFolder& runs, std::vector<std::string> arguments);
+
+/// What `lockstep bench` measures: an operation, and the list of its algorithms for --algorithm.
+std::vector<std::pair<std::string, std::string>> every_algorithm();
 
 /// Processes whose parent is `parent`.
 std::vector<pid_t> children_of(pid_t parent);

@@ -75,38 +75,18 @@ TEST_P(MpiEngine, HasTheBitsOfOneProcessAndCountsWhatItsPlanSays) {
 
 /// Every algorithm over this MPI's messages: exact, and as many bytes as the plans say.
 TEST_P(MpiEngine, CarriesEveryAlgorithmOut) {
-  const std::vector<std::pair<std::string, std::string>> operations = {
-      {"all_reduce", "direct,ring,halving,binomial,tree,double_tree,hierarchical"},
-      {"reduce_scatter", "direct,ring,halving"},
-      {"all_gather", "direct,ring,halving,bruck"},
-      {"broadcast", "direct,binomial,scatter_all_gather"},
-      {"all_to_all", "pairwise,bruck"}};
-  for (const auto& [operation, algorithms] : operations) {
+  for (const auto& [operation, algorithms] : every_algorithm()) {
     for (const int ranks : {3, 4}) {
       std::vector<std::string> words = {std::string("/usr/bin/") + GetParam().mpirun};
       if (std::string(GetParam().name) == "OpenMpi") words.emplace_back("--oversubscribe");
-      for (const std::string& word : {std::string("-n"),
-                                      std::to_string(ranks),
-                                      beside("lockstep"),
-                                      std::string("bench-rank"),
-                                      operation,
-                                      std::string("-n"),
-                                      std::to_string(ranks),
-                                      std::string("--engine"),
-                                      std::string("mpi"),
-                                      std::string("--algorithm"),
-                                      algorithms,
-                                      std::string("-b"),
-                                      std::string("48"),
-                                      std::string("-e"),
-                                      std::string("1M"),
-                                      std::string("-f"),
-                                      std::string("64"),
-                                      std::string("--iters"),
-                                      std::string("2"),
-                                      std::string("--json")}) {
-        words.push_back(word);
-      }
+      const std::string count = std::to_string(ranks);
+      words.insert(words.end(), {"-n",          count,      beside("lockstep"),
+                                 "bench-rank",  operation,  "-n",
+                                 count,         "--engine", "mpi",
+                                 "--algorithm", algorithms, "-b",
+                                 "48",          "-e",       "1M",
+                                 "-f",          "64",       "--iters",
+                                 "2",           "--json"});
       const CommandResult result = Command(words, mpi_environment(scratch_)).wait();
       ASSERT_EQ(result.exit_code, 0) << operation << result.err;
       for (const auto& row : nlohmann::json::parse(result.out)["results"]) {

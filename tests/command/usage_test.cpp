@@ -108,13 +108,7 @@ TEST(Usage, BenchCountsNoWrongResult) {
 /// Every algorithm, the sizes from one element to more than a chunk: what the plan says is what the
 /// ranks counted.
 TEST(Usage, BenchOfEveryAlgorithmCountsWhatItsPlanSays) {
-  const std::vector<std::pair<std::string, std::string>> operations = {
-      {"all_reduce", "direct,ring,halving,binomial,tree,double_tree,hierarchical"},
-      {"reduce_scatter", "direct,ring,halving"},
-      {"all_gather", "direct,ring,halving,bruck"},
-      {"broadcast", "direct,binomial,scatter_all_gather"},
-      {"all_to_all", "pairwise,bruck"}};
-  for (const auto& [operation, algorithms] : operations) {
+  for (const auto& [operation, algorithms] : every_algorithm()) {
     for (const std::string engine : {"shm", "threads"}) {
       const CommandResult result =
           lockstep({"bench", operation, "-n", "4", "--ranks-per-host", "2", "--engine", engine,
