@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/own_program.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/arguments.h"
@@ -264,10 +264,8 @@ std::vector<std::string> own_environment() {
   return variables;
 }
 
-std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe"); }
-
 int bench_one(const std::vector<std::string>& args, const BenchOptions& options) {
-  std::vector<std::string> command = {own_path(), "bench-rank"};
+  std::vector<std::string> command = {base::own_program(), "bench-rank"};
   command.insert(command.end(), args.begin(), args.end());
   if (options.engines[0] == "mpi") {
     launch::become(launch::mpirun_command(options.ranks, command));
@@ -295,7 +293,7 @@ int print_plans(const BenchOptions& options) {
 int bench_side_by_side(const std::vector<std::string>& args, const BenchOptions& options) {
   nlohmann::json all = nlohmann::json::array();
   for (const std::string& engine : options.engines) {
-    std::vector<std::string> command = {own_path(), "bench"};
+    std::vector<std::string> command = {base::own_program(), "bench"};
     const std::vector<std::string> words = with_engine(args, engine);
     command.insert(command.end(), words.begin(), words.end());
     command.emplace_back("--json");

@@ -2,13 +2,14 @@
 
 #include <cstdio>
 
+#include "lockstep/base/own_program.h"
 #include "lockstep/launch/rank_process.h"
 
 namespace lockstep::cli {
 
 std::string worker_program(const std::string& own) {
   if (!own.empty()) return launch::find_program(own);
-  return launch::find_program(launch::executable_folder() + "/lockstep-worker");
+  return launch::find_program(base::own_folder() + "/lockstep-worker");
 }
 
 int run_and_report(const launch::JobOptions& options) {

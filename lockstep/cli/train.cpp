@@ -1,9 +1,9 @@
 #include "lockstep/cli/train.h"
 
 #include <cstdio>
-#include <filesystem>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/own_program.h"
 #include "lockstep/base/str.h"
 #include "lockstep/cli/arguments.h"
 #include "lockstep/cli/config.h"
@@ -83,7 +83,7 @@ void require_joinable(const TrainArguments& args, const plan::TrainConfig& confi
 
 /// Starts this command again, as the ranks of an MPI.
 [[noreturn]] void start_with_mpi(const TrainArguments& args) {
-  std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe"), "train"};
+  std::vector<std::string> command = {base::own_program(), "train"};
   command.insert(command.end(), args.words.begin(), args.words.end());
   launch::become(launch::mpirun_command(args.ranks, command));
 }

@@ -97,15 +97,4 @@ JobResult run_job(const JobOptions& options) {
   }
 }
 
-std::string executable_folder() {
-  std::string path(4096, '\0');
-  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
-  if (length <= 0) {
-    throw EnvironmentError(
-        base::str("cannot read /proc/self/exe: ", std::strerror(errno), ".\n  Is /proc mounted?"));
-  }
-  path.resize(length);
-  return path.substr(0, path.rfind('/'));
-}
-
 }  // namespace lockstep::launch

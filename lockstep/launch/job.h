@@ -124,7 +124,4 @@ struct JobOptions {
 /// again, over a new region. Code 2 and a request to stop end the job all the same.
 JobResult run_job(const JobOptions& options);
 
-/// The folder of the running executable.
-std::string executable_folder();
-
 }  // namespace lockstep::launch

@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <array>
-#include <climits>
 #include <cstdlib>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/own_program.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep::net {
@@ -20,22 +20,13 @@ const char* file_of(Mpi mpi) {
   return mpi == Mpi::open_mpi ? "lockstep-openmpi.so" : "lockstep-mpich.so";
 }
 
-/// The folder of this program.
-std::string own_folder() {
-  std::array<char, PATH_MAX> path{};
-  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
-  if (length <= 0) return ".";
-  const std::string file(path.data(), static_cast<size_t>(length));
-  return file.substr(0, file.rfind('/'));
-}
-
 }  // namespace
 
 std::string mpi_plugin(Mpi mpi) {
   std::vector<std::string> folders;
   if (const char* path = std::getenv("LOCKSTEP_PLUGIN_PATH")) folders.emplace_back(path);
-  folders.push_back(own_folder());
-  folders.push_back(own_folder() + "/../lib/lockstep");
+  folders.push_back(base::own_folder());
+  folders.push_back(base::own_folder() + "/../lib/lockstep");
   for (const std::string& folder : folders) {
     const std::string file = folder + "/" + file_of(mpi);
     if (access(file.c_str(), R_OK) == 0) return file;
