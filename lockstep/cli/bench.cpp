@@ -78,6 +78,7 @@ std::shared_ptr<const plan::NetworkModel> network_of(const BenchOptions& options
 }
 
 std::vector<std::vector<int>> hosts_of(const BenchOptions& options) {
+  if (!options.hosts.empty() && options.ranks_per_host == 0) return options.hosts;
   if (!options.topology.empty() && options.ranks_per_host == 0) {
     std::vector<std::vector<int>> hosts;
     const auto network = network_of(options);
@@ -329,6 +330,9 @@ int bench_command(const std::vector<std::string>& args) {
   BenchOptions options;
   if (!parse_bench(args, options)) return 0;
   if (options.print_plan) return print_plans(options);
+  const bool is_a_rank = options.engines == std::vector<std::string>{"mpi"} &&
+                         launch::mpi_here(launch::own_variable).has_value();
+  if (is_a_rank) return bench_rank_command(args);  // mpirun -n 4 lockstep bench ... --engine mpi
   return options.engines.size() == 1 ? bench_one(args, options) : bench_side_by_side(args, options);
 }
 

@@ -30,10 +30,10 @@ struct BenchOptions {
   bool check = true;
   std::vector<std::string> engines = {"shm"};
   std::vector<plan::Algorithm> algorithms = {plan::Algorithm::direct};
-  int ranks_per_host = 0;  // for hierarchical: as if so many shared a host; 0: those of the
-                           // topology file, or all
-  std::string topology;    // a file: the time is that of its links, on the threads engine
-  double jitter = 0;       // plan::NetworkModel
+  int ranks_per_host = 0;  // for hierarchical: as if so many shared a host; 0: those that do
+  std::vector<std::vector<int>> hosts;  // the ranks of each, where they are on several
+  std::string topology;  // a file: the time is that of its links, on the threads engine
+  double jitter = 0;     // plan::NetworkModel
   int slow_rank = -1;
   double slow_factor = 1;
   bool in_heap = true;      // tensors in the shared heap, or in ordinary memory

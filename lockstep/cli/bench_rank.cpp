@@ -1,5 +1,6 @@
 // The part of `lockstep bench` that runs on every rank.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -63,6 +64,7 @@ struct Timing {
   double median_s = 0;
   int64_t wrong = 0;
   int64_t counted_bytes = 0;  // of a call, by all ranks together
+  int64_t across_bytes = 0;   // of them, those that came from another host
 };
 
 /// Of a call, by all ranks together: what their ledgers should count.
@@ -79,6 +81,19 @@ int64_t expected_bytes(const BenchOptions& options, plan::Algorithm algorithm, i
                  : plan::bytes_sent(plan, rank, kWidth);
   }
   return bytes;
+}
+
+/// Of them, those that leave a host.
+int64_t expected_across(const BenchOptions& options, plan::Algorithm algorithm, int64_t count) {
+  std::vector<int> host_of_rank(static_cast<size_t>(options.ranks));
+  for (size_t host = 0; host < options.hosts.size(); ++host) {
+    for (const int rank : options.hosts[host]) {
+      host_of_rank[static_cast<size_t>(rank)] = static_cast<int>(host);
+    }
+  }
+  const std::vector<int64_t> by_host =
+      plan::bytes_over_uplink(plan_of(options, algorithm, count), host_of_rank, sizeof(float));
+  return std::accumulate(by_host.begin(), by_host.end(), int64_t{0});
 }
 
 /// One size of one operation.
@@ -106,22 +121,24 @@ class Measurement {
                                                                      : true;
     if (!timing.available) return timing;
     std::vector<double> seconds;
-    int64_t moved = 0;
+    std::array<int64_t, 2> moved{};  // in all, and across
     for (int i = -options_.warmup; i < options_.iterations; ++i) {
       ++turn_;
       write_input(in_place);
       group_.barrier();
       group_.restart_modelled_clock();
-      moved -= bytes_counted();
+      const net::LedgerEntry before = entry();
       const auto start = std::chrono::steady_clock::now();
       call(in_place);
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-      moved += bytes_counted();
+      moved[0] += entry().bytes - before.bytes;
+      moved[1] += entry().across - before.across;
       if (i < 0) continue;
       seconds.push_back(options_.topology.empty() ? taken.count() : group_.modelled_seconds());
     }
-    group_.all_reduce(&moved, 1, DType::i64);
-    timing.counted_bytes = moved / (options_.warmup + options_.iterations);
+    group_.all_reduce(moved.data(), std::ssize(moved), DType::i64);
+    timing.counted_bytes = moved[0] / (options_.warmup + options_.iterations);
+    timing.across_bytes = moved[1] / (options_.warmup + options_.iterations);
     group_.all_reduce(seconds.data(), static_cast<int64_t>(seconds.size()), DType::f64,
                       net::ReduceOp::max);
     timing.mean_s =
@@ -144,7 +161,7 @@ class Measurement {
 
   int64_t own_start() const { return group_.rank() * count_; }
 
-  int64_t bytes_counted() const { return group_.ledger()[options_.operation].bytes; }
+  net::LedgerEntry entry() const { return group_.ledger()[options_.operation]; }
 
   void write_input(bool in_place) {
     if (options_.operation == Operation::all_gather) {
@@ -275,6 +292,11 @@ class Report {
         {"counted_bytes", done.counted_bytes},
         {"wrong",
          options_.check ? nlohmann::json(apart.wrong + in_place.wrong) : nlohmann::json()}};
+    if (options_.hosts.size() > 1) {
+      row["expected_across_bytes"] =
+          expected_across(options_, measurement.algorithm(), measurement.count());
+      row["across_bytes"] = done.across_bytes;
+    }
     row["out_of_place"] = column(measurement.bytes(), apart);
     std::fputs("   ", to_);
     row["in_place"] = column(measurement.bytes(), in_place);
@@ -315,6 +337,7 @@ class Report {
                                   {"engine", options_.engines[0]},
                                   {"memory", options_.in_heap ? "heap" : "ordinary"},
                                   {"modelled", !options_.topology.empty()},
+                                  {"hosts", options_.hosts.size()},
                                   {"iterations", options_.iterations},
                                   {"results", rows_},
                                   {"fits", fits_},
@@ -392,6 +415,11 @@ std::shared_ptr<net::Endpoint> join(const BenchOptions& options) {
   net::EndpointOptions endpoint;
   if (options.engines[0] == "mpi") {
     const launch::Place place = launch::place_from(launch::own_variable);
+    if (options.ranks != place.world_size) {
+      throw UsageError(base::str("lockstep bench: -n ", options.ranks, ", but ",
+                                 launch::name_of(place.launcher), " has started ", place.world_size,
+                                 " ranks."));
+    }
     const auto handover = launch::handover_options(place, endpoint.timeout);
     const launch::Received received =
         place.local_rank == 0 ? launch::hand_out(handover, net::Region::create(place.world_size))
@@ -430,6 +458,7 @@ int bench_rank_command(const std::vector<std::string>& args) {
   if (options.engines[0] == "threads") return bench_on_threads(options);
   const std::shared_ptr<net::Endpoint> endpoint = join(options);
   try {
+    options.hosts = endpoint->world()->hosts();
     const int code = measure(endpoint->world(), options);
     if (code != 0) {
       endpoint->fail("results of the collective are wrong", code);

@@ -48,7 +48,11 @@ std::optional<launch::Place> joined_place() {
 }
 
 launch::Share start_joined(const launch::Place& place, const JoinedRun& run) {
-  const nlohmann::json message = {{"folder", std::filesystem::absolute(run.folder).string()},
+  const std::string folder =
+      run.folder.empty() ? "" : std::filesystem::absolute(run.folder).string();
+  const nlohmann::json message = {{"folder", folder},
+                                  {"worker", run.worker},
+                                  {"engine", run.engine},
                                   {"timeout_s", run.timeout_s}};
   const auto timeout = milliseconds(std::llround(run.timeout_s * 1000));
   return share_of(place, launch::hand_out(launch::handover_options(place, timeout),
@@ -56,7 +60,6 @@ launch::Share start_joined(const launch::Place& place, const JoinedRun& run) {
 }
 
 void refuse_joined(const launch::Place& place, const std::string& message, int exit_code) {
-  if (place.local_size != place.world_size) return;  // nobody waits: each has refused by itself
   launch::hand_out_failure(launch::handover_options(place, kTimeToRefuse), message, exit_code);
 }
 
@@ -64,11 +67,14 @@ launch::Share follow_joined(const launch::Place& place, JoinedRun& run) {
   const auto timeout = milliseconds(std::llround(run.timeout_s * 1000));
   const launch::Received received = launch::take_over(launch::handover_options(place, timeout));
   const auto message = nlohmann::json::parse(received.message, nullptr, /*allow_exceptions=*/false);
-  if (!message.is_object() || !message.contains("folder") || !message.contains("timeout_s")) {
+  try {
+    run = {.folder = message.at("folder").get<std::string>(),
+           .worker = message.at("worker").get<std::string>(),
+           .engine = message.at("engine").get<std::string>(),
+           .timeout_s = message.at("timeout_s").get<double>()};
+  } catch (const nlohmann::json::exception&) {
     throw CommError("local rank 0 runs another program: not `lockstep train`.");
   }
-  run.folder = message["folder"].get<std::string>();
-  run.timeout_s = message["timeout_s"].get<double>();
   return share_of(place, received);
 }
 

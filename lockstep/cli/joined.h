@@ -1,6 +1,8 @@
 /// `lockstep train` as a rank of another launcher: mpirun -n 2 lockstep train ... is one job of two
-/// ranks. Rank 0 resolves the config and makes the run folder; the others get both, with the
-/// region, by the handover (launch/region_handover.h). Each process watches the rank it starts.
+/// ranks. Rank 0 resolves the config and makes the run folder; the others of its host get both,
+/// with the region, by the handover (launch/region_handover.h). Ranks of other hosts get them from
+/// rank 0 when they have started; their local rank 0 reads the config for what starting takes. Each
+/// process watches the rank it starts.
 #pragma once
 
 #include <optional>
@@ -17,14 +19,16 @@ std::optional<launch::Place> joined_place();
 
 /// What all ranks of the job must agree on.
 struct JoinedRun {
-  std::string folder;
+  std::string folder;  // empty on other hosts than rank 0's
+  std::string worker;  // the program
+  std::string engine;
   double timeout_s = 120;
 };
 
-/// For rank 0: gives `run` to the others. Returns this rank's share of the job.
+/// For local rank 0: gives `run` to the others of its host. Returns this rank's share of the job.
 launch::Share start_joined(const launch::Place& place, const JoinedRun& run);
 
-/// For rank 0, when there is no run to join: the others end with its exit code.
+/// For local rank 0, when there is no run to join: the others of its host end with its exit code.
 void refuse_joined(const launch::Place& place, const std::string& message, int exit_code);
 
 /// For the others: the run to take part in.

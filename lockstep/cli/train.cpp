@@ -13,6 +13,7 @@
 #include "lockstep/cli/run_folder.h"
 #include "lockstep/cli/run_plan.h"
 #include "lockstep/launch/mpi_start.h"
+#include "lockstep/launch/region_handover.h"
 
 namespace lockstep::cli {
 namespace {
@@ -78,7 +79,11 @@ void require_joinable(const TrainArguments& args, const plan::TrainConfig& confi
                                launcher, " has started ", place.world_size,
                                " processes.\n  Use --set comm.engine=shm."));
   }
-  if (config.comm.engine == "mpi") launch::require_mpi_here(launch::own_variable);
+  if (config.comm.engine == "mpi") {
+    launch::require_mpi_here(launch::own_variable);
+  } else {
+    launch::require_one_host(place, config.comm.engine);
+  }
 }
 
 /// Starts this command again, as the ranks of an MPI.
@@ -88,14 +93,14 @@ void require_joinable(const TrainArguments& args, const plan::TrainConfig& confi
   launch::become(launch::mpirun_command(args.ranks, command));
 }
 
-int run_ranks(const std::string& worker, const std::string& folder, int ranks,
-              const std::string& engine, double timeout_s, const launch::Share& share) {
+int run_ranks(const JoinedRun& run, int ranks, const launch::Share& share) {
   launch::JobOptions job;
-  job.command = {worker, "train", folder};
+  job.command = {run.worker, "train"};
+  if (!run.folder.empty()) job.command.push_back(run.folder);  // else rank 0 says
   job.ranks = ranks;
-  job.engine = engine;
-  job.timeout_s = timeout_s;
-  job.log_folder = folder;
+  job.engine = run.engine;
+  job.timeout_s = run.timeout_s;
+  job.log_folder = run.folder;
   if (share.first_rank == 0) {
     job.stop_notice = "stopping after the step at hand; a second Ctrl-C stops at once";
   }
@@ -127,10 +132,9 @@ int lead(TrainArguments args, const std::optional<launch::Place>& place) {
   const std::string folder = create_run_folder(resolved);
   std::fprintf(stderr, "run %s, %d %s\n", folder.c_str(), args.ranks,
                args.ranks == 1 ? "rank" : "ranks");
-  const launch::Share share =
-      place ? start_joined(*place, {folder, config.comm.timeout_s}) : launch::Share{};
-  const int code = run_ranks(worker, folder, place ? 1 : args.ranks, config.comm.engine,
-                             config.comm.timeout_s, share);
+  const JoinedRun run{folder, worker, config.comm.engine, config.comm.timeout_s};
+  const launch::Share share = place ? start_joined(*place, run) : launch::Share{};
+  const int code = run_ranks(run, place ? 1 : args.ranks, share);
   remove_unfinished_files(folder);
   if (code == 0 && args.json) {
     // Read back rather than passed on: what a program gets is what the run folder keeps.
@@ -145,10 +149,17 @@ int follow(const TrainArguments& args, const launch::Place& place) {
   if (args.print_config || args.dry_run) return 0;  // rank 0 says it
   JoinedRun run;
   const launch::Share share = follow_joined(place, run);
-  const auto config =
-      plan::from_json(nlohmann::json::parse(read_file(run.folder + "/config.json")));
-  return run_ranks(worker_program(config.run.worker), run.folder, 1, config.comm.engine,
-                   run.timeout_s, share);
+  return run_ranks(run, 1, share);
+}
+
+/// The first rank of a host where rank 0 is not.
+int lead_host(const TrainArguments& args, const launch::Place& place) {
+  if (args.print_config || args.dry_run) return 0;
+  const plan::TrainConfig config = resolve_config(args.sources).config;
+  require_joinable(args, config, place);
+  const JoinedRun run{"", worker_program(config.run.worker), config.comm.engine,
+                      config.comm.timeout_s};
+  return run_ranks(run, 1, start_joined(place, run));
 }
 
 }  // namespace
@@ -159,9 +170,9 @@ int train_command(const std::vector<std::string>& args) {
   if (!parse(args, parsed)) return 0;
   const std::optional<launch::Place> place = joined_place();
   if (!place) return lead(parsed, place);
-  if (place->rank != 0) return follow(parsed, *place);
+  if (place->local_rank != 0) return follow(parsed, *place);
   try {
-    return lead(parsed, place);
+    return place->rank == 0 ? lead(parsed, place) : lead_host(parsed, *place);
   } catch (const Error& error) {
     refuse_joined(*place, error.what(), error.exit_code());
     throw;

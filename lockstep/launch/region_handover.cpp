@@ -76,6 +76,13 @@ class Host {
     }
   }
 
+  /// Ranks of the job, this one among them.
+  std::vector<int> ranks() const {
+    std::vector<int> ranks = {own_.rank};
+    for (const auto& [local_rank, arrival] : here_) ranks.push_back(arrival.rank);
+    return ranks;
+  }
+
   void answer(const Reply& reply) const {
     for (const auto& [rank, arrival] : here_) handover::send(arrival.connection, reply);
   }
@@ -96,6 +103,7 @@ class Host {
   struct Arrival {
     Descriptor connection;
     Peer peer;
+    int rank = 0;  // of the job
     cpu_set_t cores{};
   };
 
@@ -157,7 +165,7 @@ class Host {
       if (hello.nonce != nonce) return;  // recorded earlier
       const std::string objection = objection_to(hello, peer);
       if (objection.empty()) {
-        here_[hello.local_rank] = {std::move(connection), peer, hello.cores};
+        here_[hello.local_rank] = {std::move(connection), peer, hello.rank, hello.cores};
         return;
       }
       refused_ = objection;
@@ -302,6 +310,7 @@ Received hand_out(const HandoverOptions& options, const std::shared_ptr<net::Reg
     host.answer({.kind = ReplyKind::failed, .exit_code = error.exit_code(), .text = error.what()});
     throw;
   }
+  if (options.local_size < options.world_size) region->set_ranks_here(host.ranks());
   const Received given{region, message, host.oversubscribed()};
   host.answer({.kind = ReplyKind::region,
                .oversubscribed = given.oversubscribed,

@@ -39,7 +39,10 @@ struct HandoverOptions {
   std::chrono::milliseconds timeout{120'000};
 };
 
-/// Throws EnvironmentError for ranks on several hosts, which cannot share memory.
+/// Throws EnvironmentError for ranks on several hosts, where `engine` needs them to share memory.
+void require_one_host(const Place& place, const std::string& engine);
+
+/// Of the ranks of `place`'s host.
 HandoverOptions handover_options(const Place& place, std::chrono::milliseconds timeout);
 
 struct Received {
@@ -49,7 +52,8 @@ struct Received {
   bool oversubscribed = false;
 };
 
-/// For local rank 0: waits for all others of this host, then hands them `region` and `message` (at
+/// For local rank 0: waits for all others of this host, says in the region which ranks those are if
+/// they are not all of the job, then hands them `region` and `message` (at
 /// most 4000 bytes). All of them get it or none does.
 /// Throws CommError: the time is over (who has come, who has not), one came twice or does not agree
 /// on the sizes; RankDied: one went away while it waited; EnvironmentError: no socket can be made,

@@ -58,17 +58,17 @@ bool has_launching_process(const Place& place) {
   return false;
 }
 
-void require_one_host(const Place& place) {
+}  // namespace
+
+void require_one_host(const Place& place, const std::string& engine) {
   if (place.local_size == place.world_size) return;
   throw EnvironmentError(base::str(
       "[rank ", place.rank, " of ", place.world_size, "] the ranks are on several hosts (",
-      place.local_size, " here, started by ", name_of(place.launcher),
-      "), and engine shm spans one host.\n  Start all ranks on one host. Engines that cross hosts "
-      "(mpi, gloo, nccl) are not in this version; a program's own communication finds RANK, "
-      "WORLD_SIZE, MASTER_ADDR and MASTER_PORT as ever."));
+      place.local_size, " here, started by ", name_of(place.launcher), "), and engine ", engine,
+      " spans one host.\n  Start all ranks on one host, or start them with mpirun and use engine "
+      "mpi. A program's own communication finds RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as "
+      "ever."));
 }
-
-}  // namespace
 
 std::string job_key(const Place& place) {
   std::string key =
@@ -82,7 +82,6 @@ std::string job_key(const Place& place) {
 }
 
 HandoverOptions handover_options(const Place& place, std::chrono::milliseconds timeout) {
-  require_one_host(place);
   return {.key = job_key(place),
           .rank = place.rank,
           .world_size = place.world_size,

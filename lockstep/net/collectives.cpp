@@ -307,7 +307,7 @@ std::vector<std::string> Group::Impl::gather_text(Operation operation, const std
     offer(d, mine.data(), length);
   }
   d.out = length;  // no address here: how long the text is
-  meet(d);
+  meet(d, mine);
   expect_peers_memory();
   std::vector<std::string> texts;
   for (int p = 0; p < size(); ++p) {

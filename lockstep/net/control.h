@@ -27,7 +27,7 @@ namespace lockstep::net {
 inline constexpr int kMaxGroups = 1024;
 inline constexpr int kRecentOperations = 20;
 inline constexpr uint64_t kRegionMagic = 0x6c6f636b73746570;  // "lockstep"
-inline constexpr uint32_t kRegionVersion = 2;
+inline constexpr uint32_t kRegionVersion = 3;
 
 /// Text that another process may read while it is written: a sequence lock. One writer at a time.
 template <int kBytes>
@@ -80,6 +80,7 @@ struct JobHeader {
   int64_t total_bytes;
   std::atomic<uint32_t> abort_claimed;
   std::atomic<uint32_t> aborted;
+  std::atomic<uint32_t> abort_passed_on;  // ranks of other hosts know of it
   SharedText<4000> abort_message;
 };
 
@@ -93,6 +94,7 @@ struct OperationRecord {
 struct alignas(64) RankControl {
   std::atomic<int32_t> pid;  // 0 before the rank has joined
   std::atomic<int32_t> finished;
+  std::atomic<int32_t> elsewhere;  // 1: it is on another host, and writes nothing here
   std::atomic<int32_t> exit_code;
   std::atomic<int64_t> pid_started;  // tells a process from a later one of the same pid
   std::atomic<int64_t> step;

@@ -46,17 +46,35 @@ std::shared_ptr<Endpoint> Endpoint::join(std::shared_ptr<Region> region, int ran
   std::shared_ptr<Endpoint> endpoint(new Endpoint(std::move(impl)));
   endpoint->impl_->self = endpoint;
   endpoint->set_status(-1, "start");
-  if (options.engine) endpoint->connect_world();
+  if (endpoint->impl_->options.engine) endpoint->connect_world();
   return endpoint;
 }
 
 void Endpoint::connect_world() {
   try {
+    meet_other_hosts();
     world()->impl_->connect();
   } catch (const Error& error) {
     fail(error.what(), error.exit_code());  // the caller has no endpoint to say it by
     throw;
   }
+}
+
+void Endpoint::meet_other_hosts() {
+  const EndpointOptions& options = impl_->options;
+  const std::vector<int> here = region().ranks_here();
+  if (std::ssize(here) == size()) return;
+  auto control = options.engine->open_control();
+  if (!control) {
+    throw EnvironmentError(base::str("[rank ", rank(), " of ", size(), "] engine ",
+                                     options.engine->name(), " keeps to one host, but only ",
+                                     here.size(), " of the ranks are on this one.\n",
+                                     "  Use --set comm.engine=mpi."));
+  }
+  const char* const base = impl_->direct_memory ? nullptr : region().impl().base;
+  impl_->remote =
+      std::make_unique<RemoteRanks>(impl_->region, base, std::move(control), rank(), here);
+  impl_->remote->meet(options.timeout);
 }
 
 int Endpoint::rank() const { return impl_->rank; }
@@ -90,7 +108,12 @@ void Endpoint::fail(const std::string& message, int exit_code) {
     control.exit_code.store(exit_code, std::memory_order_release);
     control.error.set(message);
   }
-  impl_->region->abort(base::str("rank ", impl_->rank, " failed: ", message));
+  abort(base::str("rank ", impl_->rank, " failed: ", message));
+}
+
+void Endpoint::abort(const std::string& message) {
+  impl_->region->abort(message);
+  if (impl_->remote) impl_->remote->pass_on_abort(/*died=*/false);
 }
 
 void Endpoint::finish() {
@@ -98,6 +121,7 @@ void Endpoint::finish() {
   if (impl_->options.engine) world()->barrier();
   RankControl& control = impl_->region->impl().control(impl_->rank);
   control.finished.store(1, std::memory_order_release);
+  if (impl_->remote) impl_->remote->flush(impl_->options.timeout);
   if (impl_->options.engine) impl_->options.engine->finish();
 }
 

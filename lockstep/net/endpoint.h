@@ -8,6 +8,7 @@
 
 #include "lockstep/net/heap.h"
 #include "lockstep/net/region.h"
+#include "lockstep/net/remote_ranks.h"
 
 namespace lockstep::net {
 
@@ -17,6 +18,7 @@ struct Endpoint::Impl {
   bool direct_memory = false;
   EndpointOptions options;
   std::shared_ptr<Heap> heap;
+  std::unique_ptr<RemoteRanks> remote;  // null: all ranks are on this host
   std::weak_ptr<Endpoint> self;
   std::unique_ptr<Group> world;
   std::atomic<int> next_group{1};  // 0 is the world

@@ -18,6 +18,7 @@ int Group::size() const { return impl_->size(); }
 const std::string& Group::name() const { return impl_->name; }
 const std::vector<int>& Group::members() const { return impl_->members; }
 Endpoint& Group::endpoint() const { return impl_->endpoint; }
+std::vector<std::vector<int>> Group::hosts() const { return impl_->hosts(); }
 
 HeapBlock Group::allocate(int64_t bytes) {
   return {impl_->endpoint.impl().heap->allocate(bytes), bytes};
@@ -82,7 +83,7 @@ std::shared_ptr<Group> Group::subgroup(const std::vector<int>& ranks, const std:
 }
 
 void Group::abort(const std::string& message) {
-  impl_->endpoint.region().abort(base::str("rank ", impl_->endpoint.rank(), ": ", message));
+  impl_->endpoint.abort(base::str("rank ", impl_->endpoint.rank(), ": ", message));
 }
 
 void Group::set_timeout(std::chrono::milliseconds timeout) {

@@ -55,6 +55,8 @@ class Group {
   const std::string& name() const;
   const std::vector<int>& members() const;  // world ranks, in group order
   Endpoint& endpoint() const;
+  /// The group's ranks by host, as hierarchical algorithms take them.
+  std::vector<std::vector<int>> hosts() const;
 
   /// Throws OutOfMemory naming the heap's size and the setting that enlarges it.
   HeapBlock allocate(int64_t bytes);

@@ -5,11 +5,13 @@
 #include <cstring>
 #include <exception>
 #include <numeric>
+#include <thread>
 
 #include "lockstep/base/assert.h"
 #include "lockstep/base/str.h"
 #include "lockstep/net/guard.h"
 #include "lockstep/net/plan_runner.h"
+#include "lockstep/net/remote_ranks.h"
 #include "lockstep/net/ticks.h"
 #include "lockstep/net/transport.h"
 #include "lockstep/net/watchdog.h"
@@ -19,11 +21,21 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLookInterval{100};  // between looks at peers' processes
+constexpr std::chrono::microseconds kNapForWord{20};     // of another host
+// A network's latency, twice more than direct has, is small beside the bytes saved.
+constexpr int64_t kHierarchicalBytes = 32 * KiB;
+constexpr int kSpinsPerLook = 20;  // a look at the network is no spin
 
 std::string seconds_text(std::chrono::milliseconds time) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.1f s", static_cast<double>(time.count()) / 1000);
   return text.data();
+}
+
+/// Whether not all members are on this rank's host.
+bool leaves_host(const RemoteRanks* remote, const std::vector<int>& members) {
+  const auto is_elsewhere = [&](int member) { return !remote->is_here(member); };
+  return remote != nullptr && std::any_of(members.begin(), members.end(), is_elsewhere);
 }
 
 }  // namespace
@@ -35,7 +47,9 @@ Group::Impl::Impl(Endpoint& endpoint, std::shared_ptr<Endpoint> keeps_endpoint, 
       region(endpoint.impl().region->impl()),
       control(region.control(endpoint.rank())),
       direct_memory(endpoint.impl().direct_memory),
-      engine(endpoint.impl().options.engine.get()),
+      remote(endpoint.impl().remote.get()),
+      spans_hosts(leaves_host(remote, members)),
+      engine(remote == nullptr || spans_hosts ? endpoint.impl().options.engine.get() : nullptr),
       network(endpoint.impl().options.network.get()),
       id(id),
       name(std::move(name)),
@@ -46,7 +60,8 @@ Group::Impl::Impl(Endpoint& endpoint, std::shared_ptr<Endpoint> keeps_endpoint, 
   if (endpoint.impl().options.oversubscribed) patience = Patience::oversubscribed();
   seconds_per_tick();  // starts its clock
   for (int r = 0; r < size(); ++r) {
-    lines.push_back(&region.lines(this->members[r], id));
+    const int member = this->members[r];
+    lines.push_back(is_remote(r) ? &remote->lines(member, id) : &region.lines(member, id));
     if (this->members[r] == endpoint.rank()) rank = r;
     by_rank.terms_by_rank.push_back({{r, r + 1}});
     by_rank.sources.push_back({r, 0});
@@ -56,9 +71,11 @@ Group::Impl::Impl(Endpoint& endpoint, std::shared_ptr<Endpoint> keeps_endpoint, 
   outboxes.resize(static_cast<size_t>(size()));
   taken.resize(static_cast<size_t>(size()));
   lines[rank]->name.set(this->name);
+  hosts_are_subtrees = spans_hosts && plan::hosts_are_subtrees(hosts());
 }
 
 Group::Impl::~Impl() {
+  if (spans_hosts) remote->forget(id);
   const std::lock_guard lock(endpoint.impl().mutex);
   for (Outbox& outbox : outboxes) {
     for (auto& copy : outbox.copies) {
@@ -147,12 +164,21 @@ Descriptor& Group::Impl::prepare(const What& what) {
 
 plan::Algorithm Group::Impl::algorithm_for(plan::Collective operation, int64_t bytes) const {
   if (size() == 1) return plan::Algorithm::direct;
+  const auto is_of_it = [&](const plan::AlgorithmRule& rule) {
+    return rule.operation == operation;
+  };
+  const bool has_rule = std::any_of(algorithms.rules.begin(), algorithms.rules.end(), is_of_it);
+  if (!has_rule && hosts_are_subtrees && operation == plan::Collective::all_reduce &&
+      bytes >= kHierarchicalBytes) {
+    return plan::Algorithm::hierarchical;
+  }
   return algorithms.choose(operation, bytes);
 }
 
 std::vector<std::vector<int>> Group::Impl::hosts() const {
   std::vector<std::vector<int>> hosts;
-  for (const std::vector<int>& of_world : algorithms.hosts) {
+  const bool by_table = !algorithms.hosts.empty() || remote == nullptr;
+  for (const std::vector<int>& of_world : by_table ? algorithms.hosts : remote->hosts()) {
     std::vector<int> here;
     for (int r = 0; r < size(); ++r) {
       if (std::count(of_world.begin(), of_world.end(), members[r]) > 0) here.push_back(r);
@@ -191,8 +217,12 @@ void* Group::Impl::list_room(Descriptor& mine, int64_t bytes) {
   return room;
 }
 
-void Group::Impl::meet(const Descriptor& mine) {
+void Group::Impl::meet(const Descriptor& mine, std::string_view text) {
   lines[rank]->slots[sequence & 1].arrived.raise(sequence);
+  if (spans_hosts) {
+    const char* const list = mine.items > 0 ? at(mine.list) : nullptr;
+    remote->tell_call(id, members, mine, list, sequence, text);
+  }
   for (int i = 1; i < size(); ++i) {
     const int peer = (rank + i) % size();
     Descriptor& theirs = lines[peer]->slots[sequence & 1];
@@ -226,7 +256,7 @@ void Group::Impl::say_moving() {
   // Sequentially consistent, as in wait_for_moving_peers: either this rank sees that the job was
   // aborted or the group broken, or the peer that saw it first sees this rank moving.
   lines[rank]->moving.store(1, std::memory_order_seq_cst);
-  if (region.header().aborted.load(std::memory_order_seq_cst) == 0) return;
+  if (!is_aborted()) return;
   finished = here() + "the job was aborted: " + region.header().abort_message.get();
   throw_finished();
 }
@@ -246,6 +276,7 @@ void Group::Impl::step() {
   say_done();
   for (int i = 1; i < size(); ++i) {
     const int peer = (rank + i) % size();
+    if (is_remote(peer)) continue;  // it uses no memory of this host
     wait_for(peer, lines[peer]->steps, steps);
   }
 }
@@ -268,22 +299,50 @@ std::string Group::Impl::here() const {
   return base::str(who, name_of(mine.operation), " on \"", name, "\" #", collectives, ": ");
 }
 
-void Group::Impl::mark_broken(const std::string& message) {
+bool Group::Impl::is_remote(int peer) const {
+  return spans_hosts && !remote->is_here(members[static_cast<size_t>(peer)]);
+}
+
+std::string Group::Impl::seen(int peer) const {
+  const int member = members[static_cast<size_t>(peer)];
+  std::string who = base::str("Rank ", peer);
+  if (member != peer) who += base::str(" (rank ", member, " of the job)");
+  return is_remote(peer) ? remote->last_seen(member, who)
+                         : net::last_seen(endpoint.region(), member, who);
+}
+
+bool Group::Impl::is_aborted() const {
+  if (region.header().aborted.load(std::memory_order_seq_cst) == 0) return false;
+  if (remote != nullptr) remote->pass_on_abort(somebody_here_died());
+  return true;
+}
+
+bool Group::Impl::somebody_here_died() const {
+  for (int p = 0; p < size() && !direct_memory; ++p) {
+    if (!process_is_gone(*endpoint.impl().region, members[p])) continue;
+    const RankStatus status = endpoint.region().status(members[p]);
+    if (!status.finished && status.error.empty()) return true;
+  }
+  return false;
+}
+
+void Group::Impl::mark_broken(const std::string& message, bool died) {
   lines[rank]->broken_message.set(message);
   const uint64_t number = current.empty() ? collectives : collectives + 1;
   lines[rank]->broken.store(number, std::memory_order_seq_cst);
+  if (spans_hosts) remote->tell_broken(id, members, number, died, message);
 }
 
 void Group::Impl::fail(const std::string& what, bool died) {
   finished = here() + what;
-  mark_broken(finished);
+  mark_broken(finished, died);
   if (died) throw RankDied(finished);
   throw CommError(finished);
 }
 
 void Group::Impl::throw_if_finished() {
   if (!checks.watchdog) return;
-  if (finished.empty() && region.header().aborted.load(std::memory_order_acquire) != 0) {
+  if (finished.empty() && is_aborted()) {
     finished = base::str("[rank ", rank, " of ", size(), "] call on \"", name,
                          "\": the job was aborted: ", region.header().abort_message.get());
   }
@@ -291,10 +350,8 @@ void Group::Impl::throw_if_finished() {
 }
 
 void Group::Impl::throw_finished() {
-  for (int p = 0; p < size() && !direct_memory; ++p) {
-    if (!process_is_gone(*endpoint.impl().region, members[p])) continue;
-    const RankStatus status = endpoint.region().status(members[p]);
-    if (!status.finished && status.error.empty()) throw RankDied(finished);
+  if (somebody_here_died() || (remote != nullptr && remote->somebody_died())) {
+    throw RankDied(finished);
   }
   throw CommError(finished);
 }
@@ -311,9 +368,22 @@ void Group::Impl::throw_if_broken(uint64_t up_to) {
 
 void Group::Impl::wait_for(int peer, Signal& signal, uint32_t target) {
   if (signal.reached(target)) return;
+  if (is_remote(peer)) return wait_for_word(peer, signal, target);
   wait_until(signal, target, patience, [&] {
     if (checks.watchdog) check(wait_on(peer, signal, target));
   });
+}
+
+void Group::Impl::wait_for_word(int peer, const Signal& signal, uint32_t target) {
+  // Not yielding in between: where other programs compute on this core, a yield is a tick of the
+  // scheduler, far longer than a word takes.
+  for (int looks = 0;; ++looks) {
+    remote->take_in();
+    if (signal.reached(target)) return;
+    if (looks < patience.spins / kSpinsPerLook) continue;
+    if (checks.watchdog) check(wait_on(peer, signal, target));
+    std::this_thread::sleep_for(kNapForWord);
+  }
 }
 
 void Group::Impl::wait_for(Transport& transport) {
@@ -330,7 +400,7 @@ void Group::Impl::wait_for(Transport& transport) {
     if (is_complete()) return;
     cpu_pause();
   }
-  for (int i = 0; i < patience.yields; ++i) {
+  for (int i = 0; i < patience.yields && !spans_hosts; ++i) {
     sched_yield();
     if (is_complete()) return;
   }
@@ -364,7 +434,8 @@ void Group::Impl::check(const Wait& wait) {
     next_look = now + kLookInterval;
   }
   lines[rank]->waiting_for.store(members[wait.peer], std::memory_order_relaxed);
-  if (region.header().aborted.load(std::memory_order_acquire) != 0) {
+  if (remote != nullptr) remote->take_in();
+  if (is_aborted()) {
     finished = here() + "the job was aborted: " + region.header().abort_message.get();
     throw_finished();
   }
@@ -394,9 +465,7 @@ void Group::Impl::look_at_processes(const Wait& wait) {
     throw_if_broken(~uint64_t{0});
     const RankStatus status = endpoint.region().status(members[p]);
     if (!status.error.empty()) fail(base::str("rank ", p, " failed: ", status.error), true);
-    fail(base::str("rank ", p, " is gone (process ", status.pid, ").\n  ",
-                   last_seen(endpoint.region(), members[p], base::str("Rank ", p))),
-         true);
+    fail(base::str("rank ", p, " is gone (process ", status.pid, ").\n  ", seen(p)), true);
   }
 }
 
@@ -420,9 +489,7 @@ void Group::Impl::time_out(const Wait& wait) {
     text += base::str("\n  The call is ", describe(lines[rank]->slots[sequence & 1]), ".");
   }
   for (const int p : missing) {
-    std::string who = base::str("Rank ", p);
-    if (members[p] != p) who += base::str(" (rank ", members[p], " of the job)");
-    text += "\n  " + last_seen(endpoint.region(), members[p], who);
+    text += "\n  " + seen(p);
   }
   const auto longer = std::max<int64_t>(1, 2 * timeout.count() / 1000);
   fail(base::str(text, "\n  Longer wait: lockstep train --set comm.timeout_s=", longer,

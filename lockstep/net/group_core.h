@@ -26,6 +26,7 @@ namespace lockstep::net {
 
 class MessageEngine;
 class PlanRunner;
+class RemoteRanks;
 class Transport;
 
 /// How a list of terms is added, worked out once per layout of terms.
@@ -88,7 +89,8 @@ struct Group::Impl {
   plan::Algorithm algorithm_for(plan::Collective operation, int64_t bytes) const;
   /// Whether that is a plan over messages, instead of one pass over peers' memory.
   bool is_plan(plan::Algorithm algorithm) const {
-    const bool messages_only = engine != nullptr || network != nullptr;
+    const bool messages_only =
+        engine != nullptr || network != nullptr;  // as where hosts are spanned
     return algorithm != plan::Algorithm::direct || (messages_only && size() > 1);
   }
   /// The group's ranks by host.
@@ -103,8 +105,9 @@ struct Group::Impl {
   char* bounce(int64_t bytes) { return bounces[sequence & 1].at_least(*this, bytes); }
   /// Room for a list of `bytes` that peers read through `mine.list`.
   void* list_room(Descriptor& mine, int64_t bytes);
-  /// Announces the call, waits for every peer, compares. Throws CommError.
-  void meet(const Descriptor& mine);
+  /// Announces the call, waits for every peer, compares. `text`: of a gather of text, for members
+  /// on other hosts. Throws CommError.
+  void meet(const Descriptor& mine, std::string_view text = {});
   /// The descriptor with which group rank `peer` came to the current collective.
   const Descriptor& came_with(int peer) const { return lines[peer]->slots[sequence & 1]; }
   /// What `peer` offered; null if it can be had only through the peer's staging ring.
@@ -137,8 +140,16 @@ struct Group::Impl {
 
   /// What this rank does at the moment, for messages.
   std::string here() const;
+  /// Whether a member shares no region with this rank.
+  bool is_remote(int peer) const;
+  /// What a member was last seen doing.
+  std::string seen(int peer) const;
   [[noreturn]] void fail(const std::string& what, bool died = false);
-  void mark_broken(const std::string& message);
+  void mark_broken(const std::string& message, bool died = false);
+  /// Whether the job was aborted; then this host's ranks and all others know.
+  bool is_aborted() const;
+  /// Whether the process of a member is gone without a word.
+  bool somebody_here_died() const;
   void throw_if_finished();
   /// What another rank has said, as an error: RankDied if a process of the group is gone without a
   /// word, so that all survivors of a death end alike; else CommError.
@@ -158,6 +169,8 @@ struct Group::Impl {
   void look_at_processes(const Wait& wait);
   void time_out(const Wait& wait);
   void wait_for(int peer, Signal& signal, uint32_t target);
+  /// The same for a signal that a message of another host raises.
+  void wait_for_word(int peer, const Signal& signal, uint32_t target);
   /// Until all that was started is complete.
   void wait_for(Transport& transport);
   void record(Operation operation, int64_t count, DType type, ReduceOp reduce_op, uint64_t number);
@@ -204,6 +217,7 @@ struct Group::Impl {
 
   void send(const void* data, int64_t count, DType type, int to, int tag);
   void receive(void* data, int64_t count, DType type, int from, int tag);
+  void receive_across(void* data, int64_t count, DType type, int from, int tag, LedgerEntry& entry);
 
   /// Heap memory that grows when asked to.
   struct Scratch {
@@ -219,6 +233,9 @@ struct Group::Impl {
   Region::Impl& region;
   RankControl& control;  // this rank's
   const bool direct_memory;
+  RemoteRanks* const remote;                // of the job's other hosts; null: there are none
+  const bool spans_hosts;                   // not all members are on one host
+  bool hosts_are_subtrees = false;          // and hierarchical sums are canonical
   MessageEngine* const engine;              // null: the region carries tensors
   const plan::NetworkModel* const network;  // null: none is modelled
   const int id;

@@ -7,6 +7,7 @@ LedgerEntry Ledger::total() const {
   for (const LedgerEntry& entry : entries) {
     sum.calls += entry.calls;
     sum.bytes += entry.bytes;
+    sum.across += entry.across;
     sum.seconds += entry.seconds;
   }
   return sum;

@@ -10,7 +10,8 @@ namespace lockstep::net {
 
 struct LedgerEntry {
   int64_t calls = 0;
-  int64_t bytes = 0;   // of peers' memory read and written by this rank
+  int64_t bytes = 0;   // of peers' memory read and written by this rank, or of messages received
+  int64_t across = 0;  // of them, those that came from other hosts
   double seconds = 0;  // in the call, waiting included
 };
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "lockstep/base/str.h"
+#include "lockstep/net/hosts_transport.h"
 #include "lockstep/net/modelled_transport.h"
 #include "lockstep/net/reduce_kernels.h"
 #include "lockstep/net/region_transport.h"
@@ -54,7 +55,14 @@ void Group::Impl::connect() {
     return gather_text(Operation::gather_text, mine, 0);
   };
   try {
-    plans = std::make_unique<PlanRunner>(*this, engine->connect(members, rank, id, exchange));
+    std::unique_ptr<Transport> transport = engine->connect(members, rank, id, exchange);
+    if (spans_hosts) {
+      std::vector<bool> far(members.size());
+      for (int p = 0; p < size(); ++p) far[static_cast<size_t>(p)] = is_remote(p);
+      transport = std::make_unique<HostsTransport>(std::make_unique<RegionTransport>(*this),
+                                                   std::move(transport), std::move(far));
+    }
+    plans = std::make_unique<PlanRunner>(*this, std::move(transport));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {  // of an engine's own library
@@ -115,6 +123,7 @@ void PlanRunner::run(const plan::RankSteps& steps, const Memory& memory, LedgerE
     return base + place.range.lo * width;
   };
   const int64_t received_before = transport_->bytes_received();
+  const int64_t across_before = transport_->bytes_across();
   for (const plan::CollectiveRound& round : steps.rounds) {
     for (const plan::Transfer& transfer : round.transfers) {
       const int64_t bytes = transfer.place.range.size() * width;
@@ -138,6 +147,7 @@ void PlanRunner::run(const plan::RankSteps& steps, const Memory& memory, LedgerE
     }
   }
   entry.bytes += transport_->bytes_received() - received_before;
+  entry.across += transport_->bytes_across() - across_before;
 }
 
 void PlanRunner::finish_round() {

@@ -3,12 +3,13 @@
 // A short message is copied into the heap and the sender goes on, on every engine: two ranks may
 // send to each other first and receive afterwards. A long one is read in place, and the sender
 // waits for that, if the peer can reach the memory; else it is copied in pieces as the ring has
-// room.
+// room. To a rank of another host every message is copied, and the sender goes on.
 #include <algorithm>
 #include <cstring>
 
 #include "lockstep/base/str.h"
 #include "lockstep/net/group_core.h"
+#include "lockstep/net/remote_ranks.h"
 
 namespace lockstep::net {
 namespace {
@@ -38,6 +39,13 @@ void Group::Impl::send(const void* data, int64_t count, DType type, int to, int 
       base::str("send of ", message_text(count, type, tag), " to rank ", to, " on \"", name, "\"");
   waiting = false;
   record(Operation::send, count, type, ReduceOp::sum, ++messages);
+  if (is_remote(to)) {
+    const auto bytes = static_cast<size_t>(count * width_of(type));
+    remote->send(id, members[static_cast<size_t>(to)], type, count, tag,
+                 {static_cast<const char*>(data), bytes});
+    current.clear();
+    return;
+  }
   Channel& ours = region.channel(members[rank], id, to, Lane::messages);
   Signal& taken_there = region.channel(members[to], id, rank, Lane::messages).taken;
   Outbox& outbox = outboxes[to];
@@ -74,6 +82,11 @@ void Group::Impl::receive(void* data, int64_t count, DType type, int from, int t
                       name, "\"");
   waiting = false;
   record(Operation::recv, count, type, ReduceOp::sum, ++messages);
+  if (is_remote(from)) {
+    receive_across(data, count, type, from, tag, call.entry());
+    current.clear();
+    return;
+  }
   Channel& theirs = region.channel(members[from], id, rank, Lane::messages);
   Signal& taken_here = region.channel(members[rank], id, from, Lane::messages).taken;
   const int64_t width = width_of(type);
@@ -100,6 +113,20 @@ void Group::Impl::receive(void* data, int64_t count, DType type, int from, int t
     taken_here.raise(++taken[from]);
   } while (done < count);
   current.clear();
+}
+
+void Group::Impl::receive_across(void* data, int64_t count, DType type, int from, int tag,
+                                 LedgerEntry& entry) {
+  const int member = members[static_cast<size_t>(from)];
+  wait_for_word(from, remote->messages_of(id, member), taken[from] + 1);
+  ++taken[from];
+  const RemoteRanks::UserMessage come = remote->take_message(id, member);
+  if (come.count != count || come.type != type || come.tag != tag) {
+    fail(base::str("rank ", from, " sent ", message_text(come.count, come.type, come.tag), "."));
+  }
+  if (!come.data.empty()) std::memcpy(data, come.data.data(), come.data.size());
+  entry.bytes += std::ssize(come.data);
+  entry.across += std::ssize(come.data);
 }
 
 }  // namespace lockstep::net

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <set>
@@ -187,6 +188,21 @@ std::shared_ptr<Region> Region::in_process(int ranks, int64_t heap_bytes) {
 
 int Region::fd() const { return impl_->descriptor; }
 int Region::ranks() const { return impl_->ranks; }
+
+std::vector<int> Region::ranks_here() const {
+  std::vector<int> here;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (impl_->control(rank).elsewhere.load(std::memory_order_acquire) == 0) here.push_back(rank);
+  }
+  return here;
+}
+
+void Region::set_ranks_here(const std::vector<int>& here) {
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const bool is_here = std::find(here.begin(), here.end(), rank) != here.end();
+    impl_->control(rank).elsewhere.store(is_here ? 0 : 1, std::memory_order_release);
+  }
+}
 
 RankStatus Region::status(int rank) const {
   const RankControl& control = impl_->control(rank);

@@ -27,7 +27,9 @@ class Transport {
   virtual bool progress() = 0;
 
   /// Bytes that have arrived at this rank so far, counted where they are copied.
-  int64_t bytes_received() const { return bytes_received_; }
+  virtual int64_t bytes_received() const { return bytes_received_; }
+  /// Of them, those that came from other hosts, where the transport knows of hosts.
+  virtual int64_t bytes_across() const { return 0; }
 
   /// Whether something of `peer` is missing: its message, or its taking one of ours.
   virtual bool awaits(int peer) const = 0;
@@ -47,6 +49,20 @@ class Transport {
   int64_t bytes_received_ = 0;
 };
 
+/// Short messages between any two ranks of a job, which come unasked: what ranks of different hosts
+/// say of their calls (remote_ranks.h). One thread at a time.
+class ControlChannel {
+ public:
+  virtual ~ControlChannel() = default;
+
+  /// Takes the message and starts to send it. Those to one rank arrive in order.
+  virtual void send(int to, std::string message) = 0;
+  /// The next message that is here; never waits. False: there is none.
+  virtual bool receive(int& from, std::string& message) = 0;
+  /// Moves what can be moved now. True: all that was sent has left this rank.
+  virtual bool flush() = 0;
+};
+
 /// Says `mine` to all members of a group, and returns what each of them said, in group order. All
 /// members call it together. Throws what a collective of the group throws.
 using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
@@ -62,6 +78,8 @@ class MessageEngine {
   /// time; `exchange`: for what they must know of each other.
   virtual std::unique_ptr<Transport> connect(const std::vector<int>& members, int rank, int id,
                                              const Exchange& exchange) = 0;
+  /// Between the ranks of the job, for one that spans several hosts; null: this engine does not.
+  virtual std::unique_ptr<ControlChannel> open_control() { return nullptr; }
   /// The rank leaves in good order, together with all others.
   virtual void finish() {}
 };

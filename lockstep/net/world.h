@@ -46,6 +46,12 @@ class Region {
   int fd() const;  // -1 for in_process
   int ranks() const;
 
+  /// The ranks of this host: all, unless others were named before they joined. Those of other hosts
+  /// have regions of their own: what calls say of themselves goes to them by an engine of messages,
+  /// and so do tensors of groups that span hosts. A group inside a host uses its region alone.
+  std::vector<int> ranks_here() const;
+  void set_ranks_here(const std::vector<int>& ranks);
+
   RankStatus status(int rank) const;
   /// The rank's last calls, newest last: at most 20 lines such as
   /// `all_reduce of 100 float32 (sum) on "dp" #317`.
@@ -96,7 +102,7 @@ class Endpoint {
  public:
   /// `direct_memory`: peers can read and write any of this rank's memory (the threads engine). With
   /// an engine of messages it returns when all ranks have joined and are connected; throws
-  /// CommError.
+  /// CommError. Throws EnvironmentError if ranks are on several hosts and the engine keeps to one.
   static std::shared_ptr<Endpoint> join(std::shared_ptr<Region> region, int rank,
                                         bool direct_memory, const EndpointOptions& options = {});
   ~Endpoint();
@@ -109,6 +115,8 @@ class Endpoint {
   void set_status(int64_t step, const char* phase, const std::string& detail = {});
   /// Puts this rank's failure where launcher and peers find it, and aborts the job.
   void fail(const std::string& message, int exit_code);
+  /// Ends every wait of every rank of the job with a CommError that quotes `message`.
+  void abort(const std::string& message);
   /// Leaves in good order; over an engine of messages, when all ranks do.
   void finish();
 
@@ -118,6 +126,7 @@ class Endpoint {
  private:
   explicit Endpoint(std::unique_ptr<Impl> impl);
   void connect_world();
+  void meet_other_hosts();
   std::unique_ptr<Impl> impl_;
 };
 

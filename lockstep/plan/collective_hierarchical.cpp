@@ -53,6 +53,19 @@ std::vector<int> owners_inside(Algorithm inside, size_t ranks_per_host) {
 
 }  // namespace
 
+bool hosts_are_subtrees(const std::vector<Members>& hosts) {
+  if (hosts.size() < 2 || hosts[0].size() < 2 || !std::has_single_bit(hosts[0].size()))
+    return false;
+  int next = 0;
+  for (const Members& host : hosts) {
+    if (host.size() != hosts[0].size()) return false;
+    for (const int rank : host) {
+      if (rank != next++) return false;
+    }
+  }
+  return true;
+}
+
 CollectivePlan plan_hierarchical_all_reduce(const std::vector<Members>& hosts, int64_t count,
                                             Algorithm inside, Algorithm across) {
   const int ranks = check_hosts(hosts);

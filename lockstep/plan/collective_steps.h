@@ -134,6 +134,10 @@ CollectivePlan plan_hierarchical_all_reduce(const std::vector<std::vector<int>>&
                                             int64_t count, Algorithm inside = Algorithm::direct,
                                             Algorithm across = Algorithm::direct);
 
+/// Whether it would be canonical over these hosts, and shorter than direct: several hosts of
+/// several ranks, each a run of a power of two, in rising order.
+bool hosts_are_subtrees(const std::vector<std::vector<int>>& hosts);
+
 /// Slice r of the result buffer, counts[r] elements behind the slices before it, ends as the sum
 /// on rank r. What else is in the buffer is used up. direct, ring, halving; all but ring canonical.
 CollectivePlan plan_reduce_scatter(Algorithm algorithm, const std::vector<int64_t>& counts);

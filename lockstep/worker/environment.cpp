@@ -62,6 +62,8 @@ Meeting meet(const Environment& environment) {
   } else if (environment.engine == "threads" || environment.world_size == 1) {
     meeting.region = net::Region::in_process(environment.world_size);
   } else {
+    if (environment.engine != "mpi")
+      launch::require_one_host(environment.place, environment.engine);
     const auto options = launch::handover_options(environment.place, environment.endpoint.timeout);
     const launch::Received received =
         environment.place.local_rank == 0

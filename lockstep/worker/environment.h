@@ -29,8 +29,8 @@ Environment read_environment();
 
 /// Joins the world as this process's one rank: over the launcher's region, over one that the ranks
 /// of this host agree on, or as a world of one. Throws UsageError for engine threads, whose ranks
-/// are not processes; EnvironmentError for ranks on several hosts; what launch/region_handover.h
-/// throws.
+/// are not processes; EnvironmentError for ranks on several hosts without engine mpi; what
+/// launch/region_handover.h throws.
 std::shared_ptr<net::Endpoint> join(const Environment& environment);
 
 /// Joins the world and runs `body` for each rank of this process (one, or all as threads). An

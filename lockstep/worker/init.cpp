@@ -23,8 +23,7 @@ struct World::Membership {
     if (std::uncaught_exceptions() == 0) {
       endpoint->finish();
     } else {
-      endpoint->region().abort(
-          base::str("rank ", endpoint->rank(), " left its loop with an exception"));
+      endpoint->abort(base::str("rank ", endpoint->rank(), " left its loop with an exception"));
     }
   }
 

@@ -48,13 +48,34 @@ plan::TrainConfig read_config(const std::string& run_folder) {
   }
 }
 
-int train(const Environment& environment, const std::string& run_folder,
-          const TaskFactories& tasks) {
+struct Run {
+  std::string folder;
+  plan::TrainConfig config;
+};
+
+/// The run that this rank was told of. Ranks of other hosts, which may not see the folder of rank
+/// 0, hear from it what is there.
+Run run_of(net::Endpoint& endpoint, const std::string& folder) {
+  if (std::ssize(endpoint.region().ranks_here()) == endpoint.size()) {
+    return {folder, read_config(folder)};
+  }
+  nlohmann::json mine;
+  if (endpoint.rank() == 0) {
+    mine = {{"folder", folder}, {"config", plan::to_json(read_config(folder))}};
+  }
+  const std::string said = endpoint.world()->gather_text(mine.dump())[0];
+  const nlohmann::json run = nlohmann::json::parse(said, nullptr, /*allow_exceptions=*/false);
+  if (!run.is_object()) throw CommError("rank 0 was started otherwise: it has no run folder.");
+  return {run.at("folder").get<std::string>(), plan::from_json(run.at("config"))};
+}
+
+/// `folder`: empty where rank 0 is on another host.
+int train(const Environment& environment, const std::string& folder, const TaskFactories& tasks) {
   const Requests& requests = catch_requests();
-  const plan::TrainConfig config = read_config(run_folder);
   return run_ranks(environment, [&](net::Endpoint& endpoint) {
-    Trainer trainer({.config = config,
-                     .run_folder = run_folder,
+    const Run run = run_of(endpoint, folder);
+    Trainer trainer({.config = run.config,
+                     .run_folder = run.folder,
                      .console_fd = environment.console_fd,
                      .stop_requested = &requests.stop,
                      .save_requests = &requests.saves,
@@ -120,7 +141,7 @@ int run(int argc, char** argv, const TaskFactories& tasks) {
 
   std::string run_folder;
   CLI::App* train_command = app.add_subcommand("train", "Train as the run folder's config says");
-  train_command->add_option("RUN_FOLDER", run_folder)->required();
+  train_command->add_option("RUN_FOLDER", run_folder, "absent where rank 0 is on another host");
   train_command->callback([&] { code = train(environment, run_folder, tasks); });
 
   std::string file;

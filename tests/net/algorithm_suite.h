@@ -11,6 +11,7 @@
 #include "lockstep/plan/collective_steps.h"
 #include "tests/net/ranks.h"
 #include "tests/net/values.h"
+#include "tests/net/wire.h"
 
 namespace lockstep::net::testing {
 
@@ -21,12 +22,18 @@ struct AlgorithmCase {
   Engine engine;  // of the region
   int ranks;
   EndpointOptions options = patient();
+  int hosts = 1;  // with a region each: wire.h
+
+  bool sends_messages() const { return options.engine != nullptr || hosts > 1; }
 };
 
 /// "shm3", "gloo_shm3": an engine of messages comes first.
 inline std::string name_of(const AlgorithmCase& which) {
   const std::string messages =
       which.options.engine ? std::string(which.options.engine->name()) + "_" : "";
+  if (which.hosts > 1) {
+    return "hosts" + std::to_string(which.hosts) + "of" + std::to_string(which.ranks / which.hosts);
+  }
   return messages + name_of(which.engine) + std::to_string(which.ranks);
 }
 
@@ -54,7 +61,11 @@ class Algorithms : public ::testing::TestWithParam<AlgorithmCase> {
         body(*group, algorithm);
       }
     };
-    run_on(GetParam().engine, GetParam().ranks, every, GetParam().options);
+    if (const int hosts = GetParam().hosts; hosts > 1) {
+      run_on_hosts(hosts, GetParam().ranks / hosts, every, GetParam().options);
+    } else {
+      run_on(GetParam().engine, GetParam().ranks, every, GetParam().options);
+    }
   }
 };
 
@@ -269,7 +280,7 @@ TEST_P(Algorithms, AllToAllOfEqualAndUnevenBlocks) {
 
 /// What each rank counted where it copied is what its plan says; no rank does another's share.
 TEST_P(Algorithms, EveryRankCountsWhatItsPlanSays) {
-  const bool over_region = GetParam().options.engine == nullptr;
+  const bool over_region = !GetParam().sends_messages();
   run(Collective::all_reduce, [over_region](Group& group, Algorithm algorithm) {
     if (algorithm == Algorithm::direct && over_region) return;  // one pass over memory: Conformance
     for (const int64_t count : {int64_t{64}, int64_t{4099}, int64_t{300'000}}) {

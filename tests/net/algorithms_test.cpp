@@ -16,6 +16,9 @@ std::vector<AlgorithmCase> region_cases() {
   std::vector<AlgorithmCase> cases;
   for (const int ranks : {1, 2, 3, 4, 5, 8}) cases.push_back({Engine::threads, ranks});
   for (const int ranks : {2, 3, 4}) cases.push_back({Engine::shm, ranks});
+  for (const auto& [hosts, ranks] : {std::pair{2, 2}, {2, 4}, {2, 6}, {3, 3}, {4, 8}}) {
+    cases.push_back({.engine = Engine::threads, .ranks = ranks, .hosts = hosts});
+  }
   return cases;
 }
 

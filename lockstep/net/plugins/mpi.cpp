@@ -3,11 +3,15 @@
 // Each group has a communicator of its own. Messages are non-blocking; whoever waits tests, and
 // naps in between, so that ranks which share a core leave it to each other. Nothing of Lockstep's
 // libraries is linked: errors leave as std::runtime_error.
+#define OMPI_SKIP_MPICXX 1  // the C++ bindings that MPI has given up
+#define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <iterator>
+#include <list>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -16,6 +20,7 @@
 
 namespace {
 
+using lockstep::net::ControlChannel;
 using lockstep::net::Exchange;
 using lockstep::net::MessageEngine;
 using lockstep::net::Transport;
@@ -116,6 +121,55 @@ class MpiTransport final : public Transport {
   std::vector<MPI_Status> statuses_;
 };
 
+class MpiControl final : public ControlChannel {
+ public:
+  explicit MpiControl(MPI_Comm comm) : comm_(comm) {}
+  ~MpiControl() override {
+    if (sent_.empty() && !is_finalized()) MPI_Comm_free(&comm_);
+  }
+
+  void send(int to, std::string message) override {
+    // In a list, whose elements stay where they are until their sending is complete.
+    Sent& sent = sent_.emplace_back();
+    sent.message = std::move(message);
+    require(MPI_Isend(sent.message.data(), static_cast<int>(sent.message.size()), MPI_BYTE, to,
+                      kTag, comm_, &sent.request),
+            "MPI_Isend");
+  }
+
+  bool receive(int& from, std::string& message) override {
+    int is_here = 0;
+    MPI_Message handle = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    require(MPI_Improbe(MPI_ANY_SOURCE, kTag, comm_, &is_here, &handle, &status), "MPI_Improbe");
+    if (is_here == 0) return false;
+    int bytes = 0;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    message.resize(static_cast<size_t>(bytes));
+    require(MPI_Mrecv(message.data(), bytes, MPI_BYTE, &handle, &status), "MPI_Mrecv");
+    from = status.MPI_SOURCE;
+    return true;
+  }
+
+  bool flush() override {
+    for (auto sent = sent_.begin(); sent != sent_.end();) {
+      int done = 0;
+      require(MPI_Test(&sent->request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      sent = done != 0 ? sent_.erase(sent) : std::next(sent);
+    }
+    return sent_.empty();
+  }
+
+ private:
+  struct Sent {
+    std::string message;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+
+  MPI_Comm comm_;
+  std::list<Sent> sent_;  // under way
+};
+
 class MpiEngine final : public MessageEngine {
  public:
   const char* name() const override { return "mpi"; }
@@ -133,6 +187,13 @@ class MpiEngine final : public MessageEngine {
     MPI_Group_free(&world);
     require(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     return std::make_unique<MpiTransport>(comm);
+  }
+
+  std::unique_ptr<ControlChannel> open_control() override {
+    MPI_Comm comm = MPI_COMM_NULL;
+    require(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
+    require(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    return std::make_unique<MpiControl>(comm);
   }
 
   void finish() override {
