@@ -20,6 +20,7 @@
 #include "lockstep/train/profile_report.h"
 #include "lockstep/train/replicas.h"
 #include "lockstep/train/run_summary.h"
+#include "lockstep/train/slow_rank.h"
 
 namespace lockstep {
 namespace {
@@ -286,8 +287,30 @@ void Trainer::train_step(int64_t step) {
   last_ = runner_->run(compute, 1.0 / static_cast<double>(step_terms()));
   if (profiled) profile_->end_step();
   step_seconds_.push_back(seconds_since(start));
+  own_seconds_ +=
+      step_seconds_.back() - (context_.dp->totals().exposed_seconds - comm_before_.exposed_seconds);
+  ++own_steps_;
   require_finite(step, last_);
   if (log_) log_->step(report_of(step, step_seconds_.back(), lr));
+  if (config_.log.every > 0 && (step + 1) % config_.log.every == 0) name_slow_rank();
+}
+
+/// On all ranks together. Said when it becomes slow, and when it no longer is.
+void Trainer::name_slow_rank() {
+  const int ranks = context_.world->size();
+  at::Tensor own = at::zeros({ranks}, at::kDouble);
+  own[context_.world->rank()] = own_seconds_;
+  context_.world->all_reduce(own).wait();
+  const double* seconds = own.data_ptr<double>();
+  const std::optional<SlowRank> slow = find_slow_rank({seconds, seconds + ranks});
+  const int now = slow ? slow->rank : -1;
+  if (log_ && now != slow_rank_) {
+    log_->say(slow ? describe(*slow, own_steps_)
+                   : base::str("rank ", slow_rank_, " keeps up again"));
+  }
+  slow_rank_ = now;
+  own_seconds_ = 0;
+  own_steps_ = 0;
 }
 
 StepReport Trainer::report_of(int64_t step, double seconds, double lr) {

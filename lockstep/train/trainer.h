@@ -69,6 +69,7 @@ class Trainer {
   void require_finite(int64_t step, const StepResult& result) const;
   void choose_algorithm();
   bool stop_agreed();
+  void name_slow_rank();
   void save(int64_t steps_done, const std::string& file);
   void save_if_asked(int64_t steps_done);
   std::string summarize(int64_t steps_done);
@@ -105,6 +106,9 @@ class Trainer {
   int saves_answered_ = 0;
   GroupTotals comm_before_;  // of dp, before the step at hand
   std::vector<double> step_seconds_;
+  double own_seconds_ = 0;  // of the steps since ranks were compared, without waiting for peers
+  int64_t own_steps_ = 0;
+  int slow_rank_ = -1;  // that was named last, and has not caught up since; -1: none
 };
 
 }  // namespace lockstep

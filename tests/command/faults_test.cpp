@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "tests/command/command.h"
 
@@ -66,6 +67,27 @@ TEST(Faults, AKilledRankEndsTheJobWithinFiveSecondsNamingRankAndStep) {
   EXPECT_NE(result.err.find("[rank 1 of 3]"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("step "), std::string::npos) << result.err;
   expect_gone(ranks);
+}
+
+/// Stopped most of the time, but never for long: nothing fails, and the log says who is waited for.
+TEST(Faults, ASlowRankIsNamedWhileTheJobRuns) {
+  const TempFolder runs;
+  std::vector<std::string> arguments = long_run(runs, 3);
+  arguments.insert(arguments.end(), {"--set", "log.every=5"});
+  Command job(arguments);
+  ASSERT_TRUE(eventually([&] { return steps_logged(runs) >= 3; }));
+  const pid_t slow = rank_process(job, 2);
+  ASSERT_TRUE(eventually([&] {
+    ::kill(slow, SIGSTOP);
+    std::this_thread::sleep_for(60ms);
+    ::kill(slow, SIGCONT);
+    return occurrences(job.errors_so_far(), "rank 2 is slow: ") > 0;
+  })) << job.errors_so_far();
+  EXPECT_TRUE(eventually([&] {
+    return occurrences(job.errors_so_far(), "rank 2 keeps up again") > 0;
+  })) << job.errors_so_far();
+  ::kill(job.pid(), SIGTERM);
+  EXPECT_EQ(job.wait().exit_code, 75);
 }
 
 TEST(Faults, AStalledRankIsNamedWhenTimeRunsOut) {
