@@ -17,7 +17,7 @@ PACKAGES = g++ cmake ninja-build ccache libtorch-dev libopenblas0-pthread libcli
            libgloo-dev libgtest-dev libgmock-dev librapidcheck-dev pkg-config
 
 # For tests only: where these are not, the engine mpi is not built and its tests are skipped.
-TEST_PACKAGES = openmpi-bin libopenmpi-dev mpich libmpich-dev
+TEST_PACKAGES = openmpi-bin libopenmpi-dev mpich libmpich-dev iproute2
 
 .PHONY: demo test build install configure tests setup setup-tests data sanitize test-long format clean
 
