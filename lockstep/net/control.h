@@ -1,13 +1,13 @@
 /// What ranks of a job share besides their heaps: fixed structures in the region, each written by
 /// one rank and read by its peers.
 ///
-///   region:  | job header | rank 0: control, lines of group 0, 1, ... | rank 1: ... | heap 0 |
-///   heap 1 ... lines of a group:  | slot 0 | slot 1 | steps | broken, name | a channel for each
-///   peer |
+///   region:  | job header | rank 0: control, lines of groups 0, 1, ... | rank 1: ... | heap
+///   0 | heap 1 ... lines of a group:  | slot 0 | slot 1 | steps | broken, name | a channel for
+///   each peer |
 ///
 /// Rank r writes its own lines only. Descriptor slots alternate: collective k is announced in slot
 /// k mod 2. A rank announces k + 2 only after all peers have announced k + 1, hence have left k, so
-/// nobody still reads the slot that is overwritten.
+/// nobody still reads the slot that is overwritten. Which lines a group has on each rank: seats.h.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 
 namespace lockstep::net {
 
-/// Groups a rank can ever be in. Only those in use take memory.
+/// Groups a rank can be in at a time. Only those in use take memory.
 inline constexpr int kMaxGroups = 1024;
 inline constexpr int kRecentOperations = 20;
 inline constexpr uint64_t kRegionMagic = 0x6c6f636b73746570;  // "lockstep"
@@ -88,7 +88,7 @@ struct JobHeader {
 struct OperationRecord {
   std::atomic<uint64_t> what;  // sequence << 24 | operation << 16 | dtype << 8 | reduce op
   std::atomic<int64_t> count;
-  std::atomic<int64_t> group;
+  std::atomic<uint64_t> seat;  // use << 32 | lines: seats.h
 };
 
 struct alignas(64) RankControl {
@@ -177,6 +177,8 @@ struct GroupLines {
   std::atomic<int64_t> waiting_since;        // ns of the steady clock; 0: in no long wait
   std::atomic<int32_t> waiting_for;          // rank of the job
   alignas(64) std::atomic<uint64_t> broken;  // the first collective that cannot be; 0: none
+  std::atomic<uint32_t> use;   // groups that these lines have served, this one included
+  std::atomic<uint32_t> left;  // the last of them that this rank has left
   SharedText<48> name;
   SharedText<1000> broken_message;
 };

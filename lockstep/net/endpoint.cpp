@@ -12,7 +12,7 @@
 namespace lockstep::net {
 
 Endpoint::Endpoint(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-// A group leaves its last messages to the endpoint: the world goes while that is still whole.
+// A group leaves its memory to the endpoint: the world goes while that is still whole.
 Endpoint::~Endpoint() { impl_->world.reset(); }
 
 std::shared_ptr<Endpoint> Endpoint::join(std::shared_ptr<Region> region, int rank,
@@ -43,6 +43,7 @@ std::shared_ptr<Endpoint> Endpoint::join(std::shared_ptr<Region> region, int ran
   if (!control.pid.compare_exchange_strong(nobody, getpid())) {
     throw UsageError(base::str("rank ", rank, " has joined already (process ", nobody, ")"));
   }
+  impl->seats.emplace(*impl->region, rank);
   std::shared_ptr<Endpoint> endpoint(new Endpoint(std::move(impl)));
   endpoint->impl_->self = endpoint;
   endpoint->set_status(-1, "start");
@@ -84,10 +85,9 @@ Region& Endpoint::region() const { return *impl_->region; }
 std::shared_ptr<Group> Endpoint::world() {
   const std::lock_guard lock(impl_->mutex);
   if (!impl_->world) {
-    std::vector<int> everyone;
-    for (int rank = 0; rank < size(); ++rank) everyone.push_back(rank);
-    impl_->world.reset(
-        new Group(std::make_unique<Group::Impl>(*this, nullptr, 0, "world", std::move(everyone))));
+    std::vector<Seats::Member> everyone;
+    for (int rank = 0; rank < size(); ++rank) everyone.push_back({rank, kWorldSeat});
+    impl_->world.reset(new Group(std::make_unique<Group::Impl>(*this, nullptr, "world", everyone)));
   }
   // The handle keeps the endpoint, and the endpoint keeps its world.
   return {impl_->self.lock(), impl_->world.get()};

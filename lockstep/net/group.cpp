@@ -1,7 +1,8 @@
 #include "lockstep/net/group.h"
 
 #include <algorithm>
-#include <charconv>
+#include <optional>
+#include <sstream>
 
 #include "lockstep/base/hash.h"
 #include "lockstep/base/str.h"
@@ -11,7 +12,7 @@
 namespace lockstep::net {
 
 Group::Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Group::~Group() = default;
+Group::~Group() { Impl::leave(std::move(impl_)); }
 
 int Group::rank() const { return impl_->rank; }
 int Group::size() const { return impl_->size(); }
@@ -36,6 +37,53 @@ std::vector<std::string> Group::gather_text(const std::string& mine) {
   return impl_->gather_text(Operation::gather_text, mine, 0);
 }
 
+void Group::Impl::leave(std::unique_ptr<Impl> impl) {
+  const std::shared_ptr<Endpoint> kept = std::move(impl->keeps_endpoint);  // goes last
+  if (impl->engine != nullptr) impl->plans.reset();
+  if (impl->finished.empty()) {
+    // Complete calls have been through with these on every rank. After a call that failed a slower
+    // rank may still look.
+    impl->plans.reset();
+    impl->staging = {};
+  }
+  Seats& seats = *impl->endpoint.impl().seats;
+  const Seat seat = impl->seats[impl->rank];
+  std::vector<Seats::Member> others;
+  for (int r = 0; r < impl->size(); ++r) {
+    // Those of other hosts read nothing here.
+    if (r == impl->rank || impl->is_remote(r)) continue;
+    others.push_back({impl->members[r], impl->seats[r]});
+  }
+  seats.leave(seat, std::move(others), std::move(impl));
+}
+
+namespace {
+
+/// A seat that is offered to the others while they agree on a group.
+class Offer {
+ public:
+  explicit Offer(Seats& seats) : seats_(seats), seat_(seats.take()) {}
+  ~Offer() {
+    if (is_open_) seats_.abandon(seat_, "this rank has given up before the group was made.");
+  }
+  Offer(const Offer&) = delete;
+  Offer& operator=(const Offer&) = delete;
+
+  Seat seat() const { return seat_; }
+  void accept() { is_open_ = false; }
+  void withdraw() {
+    if (seat_.lines >= 0) seats_.give_back(seat_);
+    is_open_ = false;
+  }
+
+ private:
+  Seats& seats_;
+  Seat seat_;
+  bool is_open_ = true;
+};
+
+}  // namespace
+
 std::shared_ptr<Group> Group::subgroup(const std::vector<int>& ranks, const std::string& name) {
   std::string list;
   for (const int r : ranks) {
@@ -48,38 +96,43 @@ std::shared_ptr<Group> Group::subgroup(const std::vector<int>& ranks, const std:
     }
     list += base::str(list.empty() ? "" : ",", r);
   }
-  // Group numbers are agreed: the largest that any rank would take next. Groups of one call share
-  // it, since no rank is in two of them.
-  std::atomic<int>& next = impl_->endpoint.impl().next_group;
-  const auto answers =
-      impl_->gather_text(Operation::subgroup, base::str(next.load(), " ", list), base::fnv1a(name));
-  int id = 0;
+  std::optional<Offer> offer;
+  if (std::count(ranks.begin(), ranks.end(), rank()) > 0) {
+    offer.emplace(*impl_->endpoint.impl().seats);
+  }
+  const Seat mine = offer ? offer->seat() : Seat{};
+  const std::string answer = base::str(mine.lines, " ", mine.use, " ", list);
+  const auto answers = impl_->gather_text(Operation::subgroup, answer, base::fnv1a(name));
+  std::vector<Seat> seats(answers.size());
+  std::vector<std::string> lists(answers.size());
+  for (size_t r = 0; r < answers.size(); ++r) {
+    std::istringstream(answers[r]) >> seats[r].lines >> seats[r].use >> lists[r];
+  }
   for (int r = 0; r < size(); ++r) {
-    const std::string& answer = answers[r];
-    const size_t space = answer.find(' ');
-    int theirs = 0;
-    std::from_chars(answer.data(), answer.data() + space, theirs);
-    id = std::max(id, theirs);
-    const bool in_mine = std::count(ranks.begin(), ranks.end(), r) > 0;
-    if (in_mine && answer.substr(space + 1) != list) {
-      impl_->fail(base::str("rank ", r, " asks for \"", name, "\" of ranks ",
-                            answer.substr(space + 1), ", this rank for ranks ", list, "."));
+    if (std::count(ranks.begin(), ranks.end(), r) > 0 && lists[r] != list) {
+      impl_->fail(base::str("rank ", r, " asks for \"", name, "\" of ranks ", lists[r],
+                            ", this rank for ranks ", list, "."));
     }
   }
-  if (id >= kMaxGroups) {
-    throw UsageError(base::str("subgroup \"", name, "\": a job can make ", kMaxGroups,
-                               " groups; make them once, not every step"));
+  for (int r = 0; r < size(); ++r) {
+    if (seats[r].lines >= 0) continue;
+    if (offer) offer->withdraw();
+    throw UsageError(base::str("subgroup \"", name, "\": rank ", r, " is in ", kMaxGroups,
+                               " groups, as many as a rank can be in at a time (those that another "
+                               "member has not freed yet count); free some"));
   }
-  next.store(id + 1);
-  if (std::count(ranks.begin(), ranks.end(), rank()) == 0) return nullptr;
-  std::vector<int> members;
-  for (const int r : ranks) members.push_back(impl_->members[r]);
-  auto impl = std::make_unique<Impl>(impl_->endpoint, impl_->endpoint.impl().self.lock(), id, name,
-                                     std::move(members));
+  if (!offer) return nullptr;
+  offer->accept();
+  std::vector<Seats::Member> everyone;
+  for (const int r : ranks) everyone.push_back({impl_->members[r], seats[r]});
+  auto impl =
+      std::make_unique<Impl>(impl_->endpoint, impl_->endpoint.impl().self.lock(), name, everyone);
   impl->timeout = impl_->timeout;
   impl->algorithms = impl_->algorithms;
-  impl->connect();
-  return std::shared_ptr<Group>(new Group(std::move(impl)));
+  // From here on it is left like any other group, whatever happens.
+  const std::shared_ptr<Group> group(new Group(std::move(impl)));
+  group->impl_->connect();
+  return group;
 }
 
 void Group::abort(const std::string& message) {

@@ -105,7 +105,9 @@ class Group {
 
   /// A group of the given ranks of this group, in that order. All ranks of this group call it, in
   /// the same order, with the same name; ranks that are not in `ranks` get a null pointer.
-  /// Different ranks may pass different lists (the groups along a mesh axis).
+  /// Different ranks may pass different lists (the groups along a mesh axis). Groups may be freed
+  /// and made again without end, and by several threads at once that have parents of their own; a
+  /// rank can be in kMaxGroups (control.h) at a time.
   std::shared_ptr<Group> subgroup(const std::vector<int>& ranks, const std::string& name);
 
   /// Ends every wait of every rank of the job with a CommError that quotes `message`.

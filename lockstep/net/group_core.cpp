@@ -33,36 +33,39 @@ std::string seconds_text(std::chrono::milliseconds time) {
 }
 
 /// Whether not all members are on this rank's host.
-bool leaves_host(const RemoteRanks* remote, const std::vector<int>& members) {
-  const auto is_elsewhere = [&](int member) { return !remote->is_here(member); };
+bool leaves_host(const RemoteRanks* remote, const std::vector<Seats::Member>& members) {
+  const auto is_elsewhere = [&](const Seats::Member& m) { return !remote->is_here(m.rank); };
   return remote != nullptr && std::any_of(members.begin(), members.end(), is_elsewhere);
 }
 
 }  // namespace
 
-Group::Impl::Impl(Endpoint& endpoint, std::shared_ptr<Endpoint> keeps_endpoint, int id,
-                  std::string name, std::vector<int> members)
+Group::Impl::Impl(Endpoint& endpoint, std::shared_ptr<Endpoint> keeps_endpoint, std::string name,
+                  const std::vector<Seats::Member>& everyone)
     : endpoint(endpoint),
       keeps_endpoint(std::move(keeps_endpoint)),
       region(endpoint.impl().region->impl()),
       control(region.control(endpoint.rank())),
       direct_memory(endpoint.impl().direct_memory),
       remote(endpoint.impl().remote.get()),
-      spans_hosts(leaves_host(remote, members)),
+      spans_hosts(leaves_host(remote, everyone)),
       engine(remote == nullptr || spans_hosts ? endpoint.impl().options.engine.get() : nullptr),
       network(endpoint.impl().options.network.get()),
-      id(id),
       name(std::move(name)),
-      members(std::move(members)),
       checks(endpoint.impl().options.checks),
       timeout(endpoint.impl().options.timeout),
       algorithms(endpoint.impl().options.algorithms) {
   if (endpoint.impl().options.oversubscribed) patience = Patience::oversubscribed();
   seconds_per_tick();  // starts its clock
+  for (const Seats::Member& member : everyone) {
+    members.push_back(member.rank);
+    seats.push_back(member.seat);
+    const bool is_here = remote == nullptr || remote->is_here(member.rank);
+    lines.push_back(is_here ? &region.lines(member.rank, member.seat.lines)
+                            : &remote->lines(member.rank, member.seat));
+  }
   for (int r = 0; r < size(); ++r) {
-    const int member = this->members[r];
-    lines.push_back(is_remote(r) ? &remote->lines(member, id) : &region.lines(member, id));
-    if (this->members[r] == endpoint.rank()) rank = r;
+    if (members[r] == endpoint.rank()) rank = r;
     by_rank.terms_by_rank.push_back({{r, r + 1}});
     by_rank.sources.push_back({r, 0});
   }
@@ -75,12 +78,8 @@ Group::Impl::Impl(Endpoint& endpoint, std::shared_ptr<Endpoint> keeps_endpoint, 
 }
 
 Group::Impl::~Impl() {
-  if (spans_hosts) remote->forget(id);
-  const std::lock_guard lock(endpoint.impl().mutex);
-  for (Outbox& outbox : outboxes) {
-    for (auto& copy : outbox.copies) {
-      if (copy) endpoint.impl().left_behind.push_back(std::move(copy));
-    }
+  for (int r = 0; r < size(); ++r) {
+    if (is_remote(r)) remote->forget(members[r], seats[r]);
   }
 }
 
@@ -135,7 +134,8 @@ void Group::Impl::record(Operation operation, int64_t count, DType type, ReduceO
                        uint64_t{static_cast<uint8_t>(type)} << 8 | static_cast<uint8_t>(reduce_op),
                    std::memory_order_relaxed);
   entry.count.store(count, std::memory_order_relaxed);
-  entry.group.store(id, std::memory_order_relaxed);
+  entry.seat.store(uint64_t{seats[rank].use} << 32 | static_cast<uint32_t>(seats[rank].lines),
+                   std::memory_order_relaxed);
   control.operations.store(n + 1, std::memory_order_release);
 }
 
@@ -221,7 +221,7 @@ void Group::Impl::meet(const Descriptor& mine, std::string_view text) {
   lines[rank]->slots[sequence & 1].arrived.raise(sequence);
   if (spans_hosts) {
     const char* const list = mine.items > 0 ? at(mine.list) : nullptr;
-    remote->tell_call(id, members, mine, list, sequence, text);
+    remote->tell_call(seats[rank], members, mine, list, sequence, text);
   }
   for (int i = 1; i < size(); ++i) {
     const int peer = (rank + i) % size();
@@ -330,7 +330,7 @@ void Group::Impl::mark_broken(const std::string& message, bool died) {
   lines[rank]->broken_message.set(message);
   const uint64_t number = current.empty() ? collectives : collectives + 1;
   lines[rank]->broken.store(number, std::memory_order_seq_cst);
-  if (spans_hosts) remote->tell_broken(id, members, number, died, message);
+  if (spans_hosts) remote->tell_broken(seats[rank], members, number, died, message);
 }
 
 void Group::Impl::fail(const std::string& what, bool died) {

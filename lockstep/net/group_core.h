@@ -46,8 +46,8 @@ struct SumRecipe {
 inline constexpr int64_t kBounceBytes = 64 * KiB;
 
 struct Group::Impl {
-  Impl(Endpoint& endpoint, std::shared_ptr<Endpoint> keeps_endpoint, int id, std::string name,
-       std::vector<int> members);
+  Impl(Endpoint& endpoint, std::shared_ptr<Endpoint> keeps_endpoint, std::string name,
+       const std::vector<Seats::Member>& everyone);
   ~Impl();
 
   int size() const { return static_cast<int>(members.size()); }
@@ -219,6 +219,16 @@ struct Group::Impl {
   void receive(void* data, int64_t count, DType type, int from, int tag);
   void receive_across(void* data, int64_t count, DType type, int from, int tag, LedgerEntry& entry);
 
+  /// From one member to another: the first one writes it.
+  Channel& channel(int from, int to, Lane lane) const {
+    return region.channel(members[from], seats[from].lines, to, lane);
+  }
+
+  // ---- the end (group.cpp) ----
+
+  /// Leaves the seat, and leaves to the endpoint what others may still read.
+  static void leave(std::unique_ptr<Impl> impl);
+
   /// Heap memory that grows when asked to.
   struct Scratch {
     std::shared_ptr<void> memory;
@@ -238,9 +248,9 @@ struct Group::Impl {
   bool hosts_are_subtrees = false;          // and hierarchical sums are canonical
   MessageEngine* const engine;              // null: the region carries tensors
   const plan::NetworkModel* const network;  // null: none is modelled
-  const int id;
   const std::string name;
-  const std::vector<int> members;
+  std::vector<int> members;  // ranks of the job
+  std::vector<Seat> seats;   // of the members
   int rank = 0;
   std::vector<GroupLines*> lines;  // by group rank
   const CallChecks checks;

@@ -55,6 +55,8 @@ void Group::Impl::connect() {
     return gather_text(Operation::gather_text, mine, 0);
   };
   try {
+    // No two groups of a rank have the same lines of their first member at a time.
+    const int id = seats[0].lines * region.ranks + members[0];
     std::unique_ptr<Transport> transport = engine->connect(members, rank, id, exchange);
     if (spans_hosts) {
       std::vector<bool> far(members.size());

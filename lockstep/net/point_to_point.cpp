@@ -41,13 +41,13 @@ void Group::Impl::send(const void* data, int64_t count, DType type, int to, int 
   record(Operation::send, count, type, ReduceOp::sum, ++messages);
   if (is_remote(to)) {
     const auto bytes = static_cast<size_t>(count * width_of(type));
-    remote->send(id, members[static_cast<size_t>(to)], type, count, tag,
+    remote->send(seats[rank], members[to], type, count, tag,
                  {static_cast<const char*>(data), bytes});
     current.clear();
     return;
   }
-  Channel& ours = region.channel(members[rank], id, to, Lane::messages);
-  Signal& taken_there = region.channel(members[to], id, rank, Lane::messages).taken;
+  Channel& ours = channel(rank, to, Lane::messages);
+  Signal& taken_there = channel(to, rank, Lane::messages).taken;
   Outbox& outbox = outboxes[to];
   const int64_t width = width_of(type);
   const int64_t address = address_of(data, count * width);
@@ -87,8 +87,8 @@ void Group::Impl::receive(void* data, int64_t count, DType type, int from, int t
     current.clear();
     return;
   }
-  Channel& theirs = region.channel(members[from], id, rank, Lane::messages);
-  Signal& taken_here = region.channel(members[rank], id, from, Lane::messages).taken;
+  Channel& theirs = channel(from, rank, Lane::messages);
+  Signal& taken_here = channel(rank, from, Lane::messages).taken;
   const int64_t width = width_of(type);
   int64_t done = 0;
   do {
@@ -117,10 +117,9 @@ void Group::Impl::receive(void* data, int64_t count, DType type, int from, int t
 
 void Group::Impl::receive_across(void* data, int64_t count, DType type, int from, int tag,
                                  LedgerEntry& entry) {
-  const int member = members[static_cast<size_t>(from)];
-  wait_for_word(from, remote->messages_of(id, member), taken[from] + 1);
+  wait_for_word(from, remote->messages_of(members[from], seats[from]), taken[from] + 1);
   ++taken[from];
-  const RemoteRanks::UserMessage come = remote->take_message(id, member);
+  const RemoteRanks::UserMessage come = remote->take_message(members[from], seats[from]);
   if (come.count != count || come.type != type || come.tag != tag) {
     fail(base::str("rank ", from, " sent ", message_text(come.count, come.type, come.tag), "."));
   }

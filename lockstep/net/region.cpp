@@ -236,12 +236,15 @@ namespace {
 
 std::string text_of(const Region::Impl& region, int rank, const OperationRecord& record) {
   const uint64_t what = record.what.load(std::memory_order_relaxed);
-  const auto group = static_cast<int>(record.group.load(std::memory_order_relaxed));
+  const uint64_t seat = record.seat.load(std::memory_order_relaxed);
+  const GroupLines& lines = region.lines(rank, static_cast<int>(seat & 0xffff'ffff));
+  const bool is_there = lines.use.load(std::memory_order_relaxed) == seat >> 32;
   return base::str(
       describe(static_cast<Operation>(what >> 16 & 0xff),
                record.count.load(std::memory_order_relaxed), static_cast<DType>(what >> 8 & 0xff),
                static_cast<ReduceOp>(what & 0xff), -1),
-      " on \"", region.lines(rank, group).name.get(), "\" #", what >> 24);
+      is_there ? base::str(" on \"", lines.name.get(), "\"") : " on a group since freed", " #",
+      what >> 24);
 }
 
 }  // namespace
@@ -265,7 +268,7 @@ std::vector<std::string> Region::pending_calls(int rank) const {
   // The newest call of each group is the only one that can be pending in it.
   for (uint64_t n = end; n > 0 && n + kRecentOperations > end; --n) {
     const OperationRecord& record = control.recent[(n - 1) % kRecentOperations];
-    const auto group = static_cast<int>(record.group.load(std::memory_order_relaxed));
+    const auto group = static_cast<int>(record.seat.load(std::memory_order_relaxed) & 0xffff'ffff);
     if (!looked_at.insert(group).second) continue;
     const GroupLines& group_lines = impl_->lines(rank, group);
     const int64_t since = group_lines.waiting_since.load(std::memory_order_acquire);

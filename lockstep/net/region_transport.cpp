@@ -26,10 +26,8 @@ bool RegionTransport::Peer::is_done() const {
 RegionTransport::RegionTransport(Group::Impl& group)
     : group_(group), peers_(static_cast<size_t>(group.size())) {
   for (int p = 0; p < group.size(); ++p) {
-    const int me = group.members[group.rank];
-    const int them = group.members[p];
-    peers_[p].ours = &group.region.channel(me, group.id, p, Lane::plans);
-    peers_[p].theirs = &group.region.channel(them, group.id, group.rank, Lane::plans);
+    peers_[p].ours = &group.channel(group.rank, p, Lane::plans);
+    peers_[p].theirs = &group.channel(p, group.rank, Lane::plans);
   }
 }
 

@@ -86,10 +86,10 @@ size_t list_bytes(Operation operation, int32_t items) {
   return static_cast<size_t>(items) * width;
 }
 
-std::string message_of(Kind kind, int group) {
+std::string message_of(Kind kind, Seat seat = {}) {
   std::string message;
   put(message, kind);
-  put(message, static_cast<int32_t>(group));
+  put(message, seat);
   return message;
 }
 
@@ -120,7 +120,7 @@ RemoteRanks::RemoteRanks(std::shared_ptr<Region> region, const char* base,
 
 void RemoteRanks::meet(std::chrono::milliseconds timeout) {
   const int ranks = region_->ranks();
-  std::string hello = message_of(Kind::hello, 0);
+  std::string hello = message_of(Kind::hello);
   put(hello, kProtocol);
   put(hello, static_cast<int32_t>(first_of_host_[static_cast<size_t>(rank_)]));
   put_text(hello, host_name_);
@@ -157,25 +157,25 @@ void RemoteRanks::meet(std::chrono::milliseconds timeout) {
   }
 }
 
-RemoteRanks::Remote& RemoteRanks::remote(int world_rank, int group) {
-  auto& entry = remotes_[{group, world_rank}];
+RemoteRanks::Remote& RemoteRanks::remote(int world_rank, Seat seat) {
+  auto& entry = remotes_[{world_rank, seat.lines, seat.use}];
   if (!entry) entry = std::make_unique<Remote>();
   return *entry;
 }
 
-GroupLines& RemoteRanks::lines(int world_rank, int group) {
+GroupLines& RemoteRanks::lines(int world_rank, Seat seat) {
   const std::lock_guard lock(mutex_);
-  return remote(world_rank, group).lines;
+  return remote(world_rank, seat).lines;
 }
 
 std::string RemoteRanks::last_seen(int world_rank, const std::string& who) {
   const std::lock_guard lock(mutex_);
   const Status& status = statuses_[static_cast<size_t>(world_rank)];
   std::string text = base::str(who, ", on host ", status.host);
-  if (status.group < 0) return text + ", has made no call yet.";
+  if (status.seat.lines < 0) return text + ", has made no call yet.";
   text += base::str(", came to its last call in ", status.phase);
   if (status.step >= 0) text += base::str(" of step ", status.step);
-  const GroupLines& lines = remote(world_rank, status.group).lines;
+  const GroupLines& lines = remote(world_rank, status.seat).lines;
   return base::str(text, ": ", describe(lines.slots[status.sequence & 1]), ".");
 }
 
@@ -190,7 +190,7 @@ void RemoteRanks::take_in() {
 void RemoteRanks::take(int from, std::string_view message) {
   Reader reader(message);
   const auto kind = reader.get<Kind>();
-  const auto group = reader.get<int32_t>();
+  const auto seat = reader.get<Seat>();
   switch (kind) {
     case Kind::hello: {
       if (reader.get<uint32_t>() != kProtocol) {
@@ -203,12 +203,12 @@ void RemoteRanks::take(int from, std::string_view message) {
       break;
     }
     case Kind::call:
-      take_call(from, group, reader.rest());
+      take_call(from, seat, reader.rest());
       break;
     case Kind::broken: {
       const auto number = reader.get<uint64_t>();
       if (reader.get<uint8_t>() != 0) somebody_died_.store(true, std::memory_order_release);
-      GroupLines& lines = remote(from, group).lines;
+      GroupLines& lines = remote(from, seat).lines;
       lines.broken_message.set(reader.get_text());
       lines.broken.store(number, std::memory_order_seq_cst);
       break;
@@ -221,7 +221,7 @@ void RemoteRanks::take(int from, std::string_view message) {
       break;
     }
     case Kind::message: {
-      Remote& there = remote(from, group);
+      Remote& there = remote(from, seat);
       UserMessage come;
       come.count = reader.get<int64_t>();
       come.tag = reader.get<int32_t>();
@@ -239,10 +239,10 @@ int64_t RemoteRanks::address_of(const std::string& bytes) const {
                               reinterpret_cast<uintptr_t>(base_));
 }
 
-void RemoteRanks::take_call(int from, int group, std::string_view message) {
+void RemoteRanks::take_call(int from, Seat seat, std::string_view message) {
   Reader reader(message);
   const auto call = reader.get<Call>();
-  Remote& there = remote(from, group);
+  Remote& there = remote(from, seat);
   const size_t slot = call.sequence & 1;
   Descriptor& d = there.lines.slots[slot];
   there.lists[slot] = reader.get_text();
@@ -266,7 +266,7 @@ void RemoteRanks::take_call(int from, int group, std::string_view message) {
   Status& status = statuses_[static_cast<size_t>(from)];
   status.step = call.step;
   status.phase = reader.get_text();
-  status.group = group;
+  status.seat = seat;
   status.sequence = call.sequence;
   d.arrived.raise(call.sequence);
 }
@@ -277,10 +277,10 @@ void RemoteRanks::send_to(std::span<const int> members, const std::string& messa
   }
 }
 
-void RemoteRanks::tell_call(int group, std::span<const int> members, const Descriptor& mine,
+void RemoteRanks::tell_call(Seat seat, std::span<const int> members, const Descriptor& mine,
                             const void* list, uint32_t sequence, std::string_view text) {
   const RankControl& control = region_->impl().control(rank_);
-  std::string message = message_of(Kind::call, group);
+  std::string message = message_of(Kind::call, seat);
   put(message, Call{.counts_hash = mine.counts_hash,
                     .count = mine.count,
                     .out = mine.out,
@@ -300,9 +300,9 @@ void RemoteRanks::tell_call(int group, std::span<const int> members, const Descr
   send_to(members, message);
 }
 
-void RemoteRanks::tell_broken(int group, std::span<const int> members, uint64_t number, bool died,
+void RemoteRanks::tell_broken(Seat seat, std::span<const int> members, uint64_t number, bool died,
                               const std::string& text) {
-  std::string message = message_of(Kind::broken, group);
+  std::string message = message_of(Kind::broken, seat);
   put(message, number);
   put(message, static_cast<uint8_t>(died));
   put_text(message, text);
@@ -311,7 +311,7 @@ void RemoteRanks::tell_broken(int group, std::span<const int> members, uint64_t 
 
 void RemoteRanks::pass_on_abort(bool died) {
   if (region_->impl().header().abort_passed_on.exchange(1) != 0) return;
-  std::string message = message_of(Kind::abort, 0);
+  std::string message = message_of(Kind::abort);
   put(message, static_cast<uint8_t>(died));
   put_text(message, region_->abort_message());
   std::vector<int> everyone(here_.size());
@@ -331,9 +331,9 @@ void RemoteRanks::tell_in_need(std::span<const int> members, const std::string& 
   }
 }
 
-void RemoteRanks::send(int group, int to, DType type, int64_t count, int tag,
+void RemoteRanks::send(Seat seat, int to, DType type, int64_t count, int tag,
                        std::string_view data) {
-  std::string message = message_of(Kind::message, group);
+  std::string message = message_of(Kind::message, seat);
   put(message, count);
   put(message, static_cast<int32_t>(tag));
   put(message, type);
@@ -342,23 +342,23 @@ void RemoteRanks::send(int group, int to, DType type, int64_t count, int tag,
   channel_->send(to, std::move(message));
 }
 
-Signal& RemoteRanks::messages_of(int group, int from) {
+Signal& RemoteRanks::messages_of(int from, Seat seat) {
   const std::lock_guard lock(mutex_);
-  return remote(from, group).messages_come;
+  return remote(from, seat).messages_come;
 }
 
-RemoteRanks::UserMessage RemoteRanks::take_message(int group, int from) {
+RemoteRanks::UserMessage RemoteRanks::take_message(int from, Seat seat) {
   const std::lock_guard lock(mutex_);
-  auto& messages = remote(from, group).messages;
+  auto& messages = remote(from, seat).messages;
   LOCKSTEP_ASSERT(!messages.empty(), "the caller has seen it counted");
   UserMessage oldest = std::move(messages.front());
   messages.pop_front();
   return oldest;
 }
 
-void RemoteRanks::forget(int group) {
+void RemoteRanks::forget(int world_rank, Seat seat) {
   const std::lock_guard lock(mutex_);
-  remotes_.erase(remotes_.lower_bound({group, 0}), remotes_.lower_bound({group + 1, 0}));
+  remotes_.erase({world_rank, seat.lines, seat.use});
 }
 
 bool RemoteRanks::flush(std::chrono::milliseconds patience) {

@@ -23,10 +23,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "lockstep/net/control.h"
+#include "lockstep/net/seats.h"
 #include "lockstep/net/transport.h"
 #include "lockstep/net/world.h"
 
@@ -47,18 +48,19 @@ class RemoteRanks {
   /// Ranks of the job by host, hosts in the order of their first ranks.
   const std::vector<std::vector<int>>& hosts() const { return hosts_; }
 
-  /// The copy of a rank's lines in a group. Stays where it is.
-  GroupLines& lines(int world_rank, int group);
+  /// The copy of a rank's lines while a group uses them. Stays where it is.
+  GroupLines& lines(int world_rank, Seat seat);
   /// "Rank 2, on host node7, was last seen in backward of step 3; ..."
   std::string last_seen(int world_rank, const std::string& who);
 
   /// Takes in what has come. Any thread.
   void take_in();
 
-  /// This rank has come to collective `sequence` of `group`. `text`: of gather_text.
-  void tell_call(int group, std::span<const int> members, const Descriptor& mine, const void* list,
+  /// This rank has come to collective `sequence` of the group where it has `seat`. `text`: of
+  /// gather_text.
+  void tell_call(Seat seat, std::span<const int> members, const Descriptor& mine, const void* list,
                  uint32_t sequence, std::string_view text);
-  void tell_broken(int group, std::span<const int> members, uint64_t number, bool died,
+  void tell_broken(Seat seat, std::span<const int> members, uint64_t number, bool died,
                    const std::string& message);
   /// Says on what this host's region was aborted with, if nobody has. Waits until it is on its way,
   /// at most a second. Neither this nor tell_broken throws: who is not told finds out by itself.
@@ -72,14 +74,14 @@ class RemoteRanks {
     DType type = DType::u8;
     std::string data;
   };
-  void send(int group, int to, DType type, int64_t count, int tag, std::string_view data);
+  void send(Seat seat, int to, DType type, int64_t count, int tag, std::string_view data);
   /// Counts the messages of a rank that have come.
-  Signal& messages_of(int group, int from);
+  Signal& messages_of(int from, Seat seat);
   /// The oldest of them that was not taken; there is one.
-  UserMessage take_message(int group, int from);
+  UserMessage take_message(int from, Seat seat);
 
-  /// Drops the copies of a group that is gone.
-  void forget(int group);
+  /// Drops the copy of a rank's lines: their group is gone here.
+  void forget(int world_rank, Seat seat);
 
   /// Until what was said is on its way; false if it is not after `patience`.
   bool flush(std::chrono::milliseconds patience);
@@ -96,14 +98,14 @@ class RemoteRanks {
     std::string host;
     int64_t step = -1;
     std::string phase;
-    int group = -1;  // of its last call; -1: it has made none
+    Seat seat{-1, 0};  // of its last call; -1: it has made none
     uint32_t sequence = 0;
   };
 
-  Remote& remote(int world_rank, int group);
+  Remote& remote(int world_rank, Seat seat);
   void take(int from, std::string_view message);
   int64_t address_of(const std::string& bytes) const;
-  void take_call(int from, int group, std::string_view message);
+  void take_call(int from, Seat seat, std::string_view message);
   void send_to(std::span<const int> members, const std::string& message);
   void tell_in_need(std::span<const int> members, const std::string& message);
 
@@ -117,8 +119,8 @@ class RemoteRanks {
 
   std::mutex mutex_;  // guards what follows
   std::unique_ptr<ControlChannel> channel_;
-  std::map<std::pair<int, int>, std::unique_ptr<Remote>> remotes_;  // by group and world rank
-  std::vector<Status> statuses_;                                    // by world rank
+  std::map<std::tuple<int, int, uint32_t>, std::unique_ptr<Remote>> remotes_;  // by rank and seat
+  std::vector<Status> statuses_;                                               // by world rank
   std::vector<int> first_of_host_;  // that a rank has said; -1: no hello from it yet
 };
 

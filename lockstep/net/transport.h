@@ -74,8 +74,8 @@ class MessageEngine {
 
   virtual const char* name() const = 0;  // "mpi": one of plan/engines.h
   /// All members call it together, when their group is made. `members`: ranks of the job, in group
-  /// order; `rank`: this one's place among them; `id`: no other group of the job has it at the
-  /// time; `exchange`: for what they must know of each other.
+  /// order; `rank`: this one's place among them; `id`: no other group of any of the members has
+  /// it at the time; `exchange`: for what they must know of each other.
   virtual std::unique_ptr<Transport> connect(const std::vector<int>& members, int rank, int id,
                                              const Exchange& exchange) = 0;
   /// Between the ranks of the job, for one that spans several hosts; null: this engine does not.
