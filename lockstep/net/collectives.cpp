@@ -308,6 +308,7 @@ std::vector<std::string> Group::Impl::gather_text(Operation operation, const std
   }
   d.out = length;  // no address here: how long the text is
   meet(d, mine);
+  pass(Point::gather_text);
   expect_peers_memory();
   std::vector<std::string> texts;
   for (int p = 0; p < size(); ++p) {

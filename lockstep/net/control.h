@@ -170,12 +170,13 @@ struct alignas(64) Channel {
 
 struct GroupLines {
   std::array<Descriptor, 2> slots;
-  alignas(64) Signal steps;                  // phases inside collectives
-  alignas(64) Bell bell;                     // this rank sleeps for want of parcels of a plan
-  std::atomic<int64_t> staging;              // address of this rank's staging block
-  std::atomic<uint32_t> moving;              // 1 while this rank uses memory of other threads
-  std::atomic<int64_t> waiting_since;        // ns of the steady clock; 0: in no long wait
-  std::atomic<int32_t> waiting_for;          // rank of the job
+  alignas(64) Signal steps;      // phases inside collectives
+  alignas(64) Bell bell;         // this rank sleeps for want of parcels of a plan
+  std::atomic<int64_t> staging;  // address of this rank's staging block
+  std::atomic<uint32_t> moving;  // 1 while this rank uses memory of other threads
+  std::atomic<int64_t>
+      waiting_since;  // ns of the steady clock; 0: in no long wait; < 0: its end was an error
+  std::atomic<int32_t> waiting_for;          // rank of the job; -1: it waits for nobody now
   alignas(64) std::atomic<uint64_t> broken;  // the first collective that cannot be; 0: none
   std::atomic<uint32_t> use;   // groups that these lines have served, this one included
   std::atomic<uint32_t> left;  // the last of them that this rank has left

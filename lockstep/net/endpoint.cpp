@@ -47,14 +47,17 @@ std::shared_ptr<Endpoint> Endpoint::join(std::shared_ptr<Region> region, int ran
   std::shared_ptr<Endpoint> endpoint(new Endpoint(std::move(impl)));
   endpoint->impl_->self = endpoint;
   endpoint->set_status(-1, "start");
-  if (endpoint->impl_->options.engine) endpoint->connect_world();
+  endpoint->arrive();
   return endpoint;
 }
 
-void Endpoint::connect_world() {
+void Endpoint::arrive() {
   try {
-    meet_other_hosts();
-    world()->impl_->connect();
+    pass(Point::join);
+    if (impl_->options.engine) {
+      meet_other_hosts();
+      world()->impl_->connect();
+    }
   } catch (const Error& error) {
     fail(error.what(), error.exit_code());  // the caller has no endpoint to say it by
     throw;
@@ -116,9 +119,14 @@ void Endpoint::abort(const std::string& message) {
   if (impl_->remote) impl_->remote->pass_on_abort(/*died=*/false);
 }
 
+void Endpoint::pass(Point point) const {
+  if (impl_->options.at_point) impl_->options.at_point(point);
+}
+
 void Endpoint::finish() {
   // A message may be on its way to a peer that would find its sender gone.
   if (impl_->options.engine) world()->barrier();
+  pass(Point::finish);
   RankControl& control = impl_->region->impl().control(impl_->rank);
   control.finished.store(1, std::memory_order_release);
   if (impl_->remote) impl_->remote->flush(impl_->options.timeout);

@@ -62,9 +62,10 @@ namespace {
 /// A seat that is offered to the others while they agree on a group.
 class Offer {
  public:
-  explicit Offer(Seats& seats) : seats_(seats), seat_(seats.take()) {}
+  Offer(Seats& seats, std::string regret)
+      : seats_(seats), seat_(seats.take()), regret_(std::move(regret)) {}
   ~Offer() {
-    if (is_open_) seats_.abandon(seat_, "this rank has given up before the group was made.");
+    if (is_open_ && seat_.lines >= 0) seats_.abandon(seat_, regret_);
   }
   Offer(const Offer&) = delete;
   Offer& operator=(const Offer&) = delete;
@@ -79,6 +80,7 @@ class Offer {
  private:
   Seats& seats_;
   Seat seat_;
+  std::string regret_;  // what is said if the group is not made
   bool is_open_ = true;
 };
 
@@ -98,7 +100,9 @@ std::shared_ptr<Group> Group::subgroup(const std::vector<int>& ranks, const std:
   }
   std::optional<Offer> offer;
   if (std::count(ranks.begin(), ranks.end(), rank()) > 0) {
-    offer.emplace(*impl_->endpoint.impl().seats);
+    offer.emplace(*impl_->endpoint.impl().seats,
+                  base::str("[rank ", rank(), " of ", size(), "] subgroup on \"", impl_->name,
+                            "\": this rank left the call before \"", name, "\" was made."));
   }
   const Seat mine = offer ? offer->seat() : Seat{};
   const std::string answer = base::str(mine.lines, " ", mine.use, " ", list);
@@ -121,6 +125,7 @@ std::shared_ptr<Group> Group::subgroup(const std::vector<int>& ranks, const std:
                                " groups, as many as a rank can be in at a time (those that another "
                                "member has not freed yet count); free some"));
   }
+  impl_->pass(Point::subgroup);
   if (!offer) return nullptr;
   offer->accept();
   std::vector<Seats::Member> everyone;

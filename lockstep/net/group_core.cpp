@@ -52,6 +52,7 @@ Group::Impl::Impl(Endpoint& endpoint, std::shared_ptr<Endpoint> keeps_endpoint, 
       engine(remote == nullptr || spans_hosts ? endpoint.impl().options.engine.get() : nullptr),
       network(endpoint.impl().options.network.get()),
       name(std::move(name)),
+      at_point(endpoint.impl().options.at_point ? &endpoint.impl().options.at_point : nullptr),
       checks(endpoint.impl().options.checks),
       timeout(endpoint.impl().options.timeout),
       algorithms(endpoint.impl().options.algorithms) {
@@ -94,9 +95,13 @@ Group::Impl::Call::Call(Impl& group, Operation operation)
 
 Group::Impl::Call::~Call() {
   if (group_.checks.ledger) ticks_ += std::max<int64_t>(0, ticks_now() - start_);
-  if (group_.waiting) group_.lines[group_.rank]->waiting_since.store(0, std::memory_order_relaxed);
+  const bool failed = std::uncaught_exceptions() != exceptions_;
+  if (group_.waiting) {
+    std::atomic<int64_t>& since = group_.lines[group_.rank]->waiting_since;
+    since.store(failed ? -since.load(std::memory_order_relaxed) : 0, std::memory_order_relaxed);
+  }
   group_.say_moved();
-  if (std::uncaught_exceptions() == exceptions_) return;
+  if (!failed) return;
   if (group_.finished.empty()) {
     group_.finished =
         group_.here() + "this rank left the call with an error of its own; the group is finished.";
@@ -146,6 +151,7 @@ Descriptor& Group::Impl::prepare(const What& what) {
   ++collectives;
   Descriptor& mine = lines[rank]->slots[sequence & 1];
   mine.operation = what.operation;
+  pass(Point::call);
   mine.type = what.type;
   mine.reduce_op = what.reduce_op;
   mine.inlined = kInPayload;
@@ -218,17 +224,20 @@ void* Group::Impl::list_room(Descriptor& mine, int64_t bytes) {
 }
 
 void Group::Impl::meet(const Descriptor& mine, std::string_view text) {
+  pass(Point::announce);
   lines[rank]->slots[sequence & 1].arrived.raise(sequence);
   if (spans_hosts) {
     const char* const list = mine.items > 0 ? at(mine.list) : nullptr;
     remote->tell_call(seats[rank], members, mine, list, sequence, text);
   }
+  pass(Point::announced);
   for (int i = 1; i < size(); ++i) {
     const int peer = (rank + i) % size();
     Descriptor& theirs = lines[peer]->slots[sequence & 1];
     wait_for(peer, theirs.arrived, sequence);
     if (checks.guard && !same_call(theirs, mine)) fail(mismatch_text(peer, theirs, mine));
   }
+  pass(Point::met);
 }
 
 const char* Group::Impl::offered_by(int peer) const {
@@ -273,12 +282,14 @@ void Group::Impl::say_done() {
 }
 
 void Group::Impl::step() {
+  pass(Point::step);
   say_done();
   for (int i = 1; i < size(); ++i) {
     const int peer = (rank + i) % size();
     if (is_remote(peer)) continue;  // it uses no memory of this host
     wait_for(peer, lines[peer]->steps, steps);
   }
+  pass(Point::stepped);
 }
 
 int64_t Group::Impl::address_of(const void* data, int64_t bytes) const {
@@ -301,14 +312,6 @@ std::string Group::Impl::here() const {
 
 bool Group::Impl::is_remote(int peer) const {
   return spans_hosts && !remote->is_here(members[static_cast<size_t>(peer)]);
-}
-
-std::string Group::Impl::seen(int peer) const {
-  const int member = members[static_cast<size_t>(peer)];
-  std::string who = base::str("Rank ", peer);
-  if (member != peer) who += base::str(" (rank ", member, " of the job)");
-  return is_remote(peer) ? remote->last_seen(member, who)
-                         : net::last_seen(endpoint.region(), member, who);
 }
 
 bool Group::Impl::is_aborted() const {
@@ -372,6 +375,7 @@ void Group::Impl::wait_for(int peer, Signal& signal, uint32_t target) {
   wait_until(signal, target, patience, [&] {
     if (checks.watchdog) check(wait_on(peer, signal, target));
   });
+  if (waiting) say_waited();
 }
 
 void Group::Impl::wait_for_word(int peer, const Signal& signal, uint32_t target) {
@@ -379,11 +383,12 @@ void Group::Impl::wait_for_word(int peer, const Signal& signal, uint32_t target)
   // scheduler, far longer than a word takes.
   for (int looks = 0;; ++looks) {
     remote->take_in();
-    if (signal.reached(target)) return;
+    if (signal.reached(target)) break;
     if (looks < patience.spins / kSpinsPerLook) continue;
     if (checks.watchdog) check(wait_on(peer, signal, target));
     std::this_thread::sleep_for(kNapForWord);
   }
+  if (waiting) say_waited();
 }
 
 void Group::Impl::wait_for(Transport& transport) {
@@ -411,6 +416,7 @@ void Group::Impl::wait_for(Transport& transport) {
     if (checks.watchdog) check({missing, "done their part", has_come});
     transport.nap();
   }
+  if (waiting) say_waited();
 }
 
 Group::Impl::Wait Group::Impl::wait_on(int peer, const Signal& signal, uint32_t target) const {
@@ -429,11 +435,13 @@ void Group::Impl::check(const Wait& wait) {
   const auto now = Clock::now();
   if (!waiting) {
     waiting = true;
+    waited_for = wait.peer;
     lines[rank]->waiting_since.store(steady_nanoseconds(), std::memory_order_release);
     deadline = now + timeout;
     next_look = now + kLookInterval;
   }
-  lines[rank]->waiting_for.store(members[wait.peer], std::memory_order_relaxed);
+  if (wait.has_come(waited_for)) waited_for = wait.peer;
+  lines[rank]->waiting_for.store(members[waited_for], std::memory_order_relaxed);
   if (remote != nullptr) remote->take_in();
   if (is_aborted()) {
     finished = here() + "the job was aborted: " + region.header().abort_message.get();
@@ -444,6 +452,10 @@ void Group::Impl::check(const Wait& wait) {
   if (now >= next_look) {
     next_look = now + kLookInterval;
     look_at_processes(wait);
+    // Who waits for others is not to blame: where several are missing, one that does not.
+    for (const int p : missing_in(wait)) {
+      if (region.waits_for(members[waited_for]) >= 0) waited_for = p;
+    }
   }
   if (now >= deadline) time_out(wait);
 }
@@ -465,21 +477,35 @@ void Group::Impl::look_at_processes(const Wait& wait) {
     throw_if_broken(~uint64_t{0});
     const RankStatus status = endpoint.region().status(members[p]);
     if (!status.error.empty()) fail(base::str("rank ", p, " failed: ", status.error), true);
-    fail(base::str("rank ", p, " is gone (process ", status.pid, ").\n  ", seen(p)), true);
+    fail(base::str("rank ", p, " is gone (process ", status.pid, ").\n  ",
+                   last_seen(endpoint.region(), remote, members, p)),
+         true);
   }
 }
 
-void Group::Impl::time_out(const Wait& wait) {
+std::vector<int> Group::Impl::missing_in(const Wait& wait) const {
   std::vector<int> missing;
-  std::vector<int> there;
-  const bool in_collective = current.empty();
   for (int p = 0; p < size(); ++p) {
-    if (p == rank || (!in_collective && p != wait.peer)) continue;
-    (wait.has_come(p) ? there : missing).push_back(p);
+    const bool counts = current.empty() ? p != rank : p == wait.peer;
+    if (counts && !wait.has_come(p)) missing.push_back(p);
   }
+  return missing;
+}
+
+void Group::Impl::time_out(const Wait& wait) {
+  const std::vector<int> missing = missing_in(wait);
   if (missing.empty()) return;  // it came this very moment
-  std::string text =
-      base::str("no word from ", ranks_text(missing), " for ", seconds_text(timeout));
+  const bool in_collective = current.empty();
+  std::vector<int> there;
+  for (int p = 0; p < size(); ++p) {
+    if (in_collective && p != rank && wait.has_come(p)) there.push_back(p);
+  }
+  const Blame blame = blame_for(endpoint.region(), remote, members, rank, missing);
+  std::string text = base::str("no word from ", blame.text, " for ", seconds_text(timeout));
+  if (!blame.stuck.empty()) {
+    text += base::str(" (", ranks_text(blame.stuck), blame.stuck.size() == 1 ? " waits" : " wait",
+                      " for it too)");
+  }
   if (!there.empty()) {
     text +=
         base::str("; ", ranks_text(there), there.size() == 1 ? " has " : " have ", wait.their_word);
@@ -488,9 +514,7 @@ void Group::Impl::time_out(const Wait& wait) {
   if (in_collective) {
     text += base::str("\n  The call is ", describe(lines[rank]->slots[sequence & 1]), ".");
   }
-  for (const int p : missing) {
-    text += "\n  " + seen(p);
-  }
+  text += blame.last_seen;
   const auto longer = std::max<int64_t>(1, 2 * timeout.count() / 1000);
   fail(base::str(text, "\n  Longer wait: lockstep train --set comm.timeout_s=", longer,
                  ", lockstep run --timeout-s ", longer));

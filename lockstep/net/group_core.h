@@ -136,14 +136,16 @@ struct Group::Impl {
   int64_t address_of(const void* data, int64_t bytes) const;
   char* at(int64_t address) const;
 
+  void pass(Point point) const {
+    if (at_point != nullptr) (*at_point)(point);
+  }
+
   // ---- when something goes wrong (group_core.cpp) ----
 
   /// What this rank does at the moment, for messages.
   std::string here() const;
   /// Whether a member shares no region with this rank.
   bool is_remote(int peer) const;
-  /// What a member was last seen doing.
-  std::string seen(int peer) const;
   [[noreturn]] void fail(const std::string& what, bool died = false);
   void mark_broken(const std::string& message, bool died = false);
   /// Whether the job was aborted; then this host's ranks and all others know.
@@ -163,10 +165,13 @@ struct Group::Impl {
     std::function<bool(int peer)> has_come;
   };
   Wait wait_on(int peer, const Signal& signal, uint32_t target) const;
+  /// A call may wait several times: what others read of this rank is whom it waits for now.
+  void say_waited() { lines[rank]->waiting_for.store(-1, std::memory_order_relaxed); }
   /// Throws when there is no more sense in waiting.
   void check(const Wait& wait);
   /// Throws if the peer has left the job, or the process of any member is gone.
   void look_at_processes(const Wait& wait);
+  std::vector<int> missing_in(const Wait& wait) const;
   void time_out(const Wait& wait);
   void wait_for(int peer, Signal& signal, uint32_t target);
   /// The same for a signal that a message of another host raises.
@@ -252,7 +257,8 @@ struct Group::Impl {
   std::vector<int> members;  // ranks of the job
   std::vector<Seat> seats;   // of the members
   int rank = 0;
-  std::vector<GroupLines*> lines;  // by group rank
+  std::vector<GroupLines*> lines;                    // by group rank
+  const std::function<void(Point)>* const at_point;  // null: nobody looks
   const CallChecks checks;
   Patience patience;
   std::chrono::milliseconds timeout;
@@ -270,6 +276,7 @@ struct Group::Impl {
   std::chrono::steady_clock::time_point deadline;
   std::chrono::steady_clock::time_point next_look;
   bool waiting = false;            // deadline is set for the current call
+  int waited_for = 0;              // while waiting: who is missing, and waits for nobody itself
   std::array<Scratch, 2> lists;    // lists too long for a descriptor, by slot
   std::array<Scratch, 2> bounces;  // copies of data that peers cannot reach, by slot
   Scratch staging;

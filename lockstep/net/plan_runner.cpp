@@ -127,6 +127,7 @@ void PlanRunner::run(const plan::RankSteps& steps, const Memory& memory, LedgerE
   const int64_t received_before = transport_->bytes_received();
   const int64_t across_before = transport_->bytes_across();
   for (const plan::CollectiveRound& round : steps.rounds) {
+    group_.pass(Point::round);
     for (const plan::Transfer& transfer : round.transfers) {
       const int64_t bytes = transfer.place.range.size() * width;
       if (transfer.direction == plan::Direction::send) {
@@ -154,6 +155,7 @@ void PlanRunner::run(const plan::RankSteps& steps, const Memory& memory, LedgerE
 
 void PlanRunner::finish_round() {
   try {
+    group_.pass(Point::round_started);
     group_.wait_for(*transport_);
   } catch (...) {
     transport_->abandon();

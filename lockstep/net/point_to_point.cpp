@@ -57,6 +57,7 @@ void Group::Impl::send(const void* data, int64_t count, DType type, int to, int 
   do {
     const int64_t n = std::min(most, count - first);
     wait_for(to, taken_there, outbox.posted + 1 - kParcels);  // room in the ring
+    pass(Point::send);
     const uint32_t slot = outbox.posted % kParcels;
     Parcel& parcel = ours.parcels[slot];
     parcel = {count, first, n, address, tag, type, in_place};
@@ -93,6 +94,7 @@ void Group::Impl::receive(void* data, int64_t count, DType type, int from, int t
   int64_t done = 0;
   do {
     wait_for(from, theirs.posted, taken[from] + 1);
+    pass(Point::recv);
     const Parcel& parcel = theirs.parcels[taken[from] % kParcels];
     if (parcel.total != count || parcel.type != type || parcel.tag != tag) {
       fail(base::str("rank ", from, " sent ", message_text(parcel.total, parcel.type, parcel.tag),

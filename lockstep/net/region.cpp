@@ -247,6 +247,25 @@ std::string text_of(const Region::Impl& region, int rank, const OperationRecord&
       what >> 24);
 }
 
+/// The calls that the rank has waited in for longer than a moment, newest first; so too one that
+/// ended in an error, if it has made no other since.
+template <class Visit>
+void visit_pending(const Region::Impl& region, int rank, Visit&& visit) {
+  const RankControl& control = region.control(rank);
+  const uint64_t end = control.operations.load(std::memory_order_acquire);
+  std::set<uint64_t> looked_at;
+  // The newest call of each group is the only one that can be pending in it.
+  for (uint64_t n = end; n > 0 && n + kRecentOperations > end; --n) {
+    const OperationRecord& record = control.recent[(n - 1) % kRecentOperations];
+    const uint64_t seat = record.seat.load(std::memory_order_relaxed) & 0xffff'ffff;
+    if (!looked_at.insert(seat).second) continue;
+    const GroupLines& lines = region.lines(rank, static_cast<int>(seat));
+    const int64_t since = lines.waiting_since.load(std::memory_order_acquire);
+    if (lines.waiting_for.load(std::memory_order_relaxed) < 0) continue;
+    if (since > 0 || (since < 0 && n == end)) visit(record, lines);
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> Region::recent_operations(int rank) const {
@@ -259,26 +278,26 @@ std::vector<std::string> Region::recent_operations(int rank) const {
   return lines;
 }
 
+int Region::Impl::waits_for(int rank) const {
+  int peer = -1;
+  visit_pending(*this, rank, [&](const OperationRecord&, const GroupLines& lines) {
+    if (peer < 0) peer = lines.waiting_for.load(std::memory_order_relaxed);
+  });
+  return peer;
+}
+
 std::vector<std::string> Region::pending_calls(int rank) const {
-  const RankControl& control = impl_->control(rank);
-  const uint64_t end = control.operations.load(std::memory_order_acquire);
   const int64_t now = steady_nanoseconds();
-  std::vector<std::string> lines;
-  std::set<int> looked_at;
-  // The newest call of each group is the only one that can be pending in it.
-  for (uint64_t n = end; n > 0 && n + kRecentOperations > end; --n) {
-    const OperationRecord& record = control.recent[(n - 1) % kRecentOperations];
-    const auto group = static_cast<int>(record.seat.load(std::memory_order_relaxed) & 0xffff'ffff);
-    if (!looked_at.insert(group).second) continue;
-    const GroupLines& group_lines = impl_->lines(rank, group);
-    const int64_t since = group_lines.waiting_since.load(std::memory_order_acquire);
-    if (since == 0) continue;
+  std::vector<std::string> texts;
+  visit_pending(*impl_, rank, [&](const OperationRecord& record, const GroupLines& lines) {
+    const int64_t since = lines.waiting_since.load(std::memory_order_acquire);
+    if (since <= 0) return;  // no longer
     const int64_t tenths = (now - since) / 100'000'000;
-    lines.push_back(base::str(text_of(*impl_, rank, record), ", for ", tenths / 10, ".",
+    texts.push_back(base::str(text_of(*impl_, rank, record), ", for ", tenths / 10, ".",
                               tenths % 10, " s, for rank ",
-                              group_lines.waiting_for.load(std::memory_order_relaxed)));
-  }
-  return lines;
+                              lines.waiting_for.load(std::memory_order_relaxed)));
+  });
+  return texts;
 }
 
 }  // namespace lockstep::net

@@ -24,6 +24,8 @@ struct Region::Impl {
   /// The channel of `rank` to and from the `peer`-th member of `group`.
   Channel& channel(int rank, int group, int peer, Lane lane) const;
   char* heap(int rank) const;
+  /// The rank of the job that this one waits for in a call, for longer than a moment; -1: none.
+  int waits_for(int rank) const;
   bool contains(const void* data, int64_t size) const {
     const auto* at = static_cast<const char*>(data);
     return at >= base && size <= bytes && at - base <= bytes - size;

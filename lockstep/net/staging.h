@@ -34,6 +34,7 @@ class Staging {
       if (pass < passes_) copy_in(pass);
       if (pass >= 1 && pass - 1 < passes_) use(pass - 1);
       if (pass >= 2) copy_out(pass - 2);
+      group_.pass(Point::staging);
       group_.step();
     }
   }

@@ -1,11 +1,13 @@
 #include "lockstep/net/watchdog.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 
 #include "lockstep/base/str.h"
 #include "lockstep/net/region.h"
+#include "lockstep/net/remote_ranks.h"
 
 namespace lockstep::net {
 
@@ -29,7 +31,11 @@ bool process_is_gone(const Region& region, int world_rank) {
   return pid != 0 && start_time_of(pid) != control.pid_started.load(std::memory_order_relaxed);
 }
 
-std::string last_seen(const Region& region, int world_rank, const std::string& who) {
+namespace {
+
+std::string last_seen_as(const Region& region, RemoteRanks* remote, int world_rank,
+                         const std::string& who) {
+  if (remote != nullptr && !remote->is_here(world_rank)) return remote->last_seen(world_rank, who);
   const RankStatus status = region.status(world_rank);
   if (status.pid == 0) return base::str(who, " has not joined the job.");
   std::string text = base::str(who, " was last seen in ", status.phase);
@@ -38,6 +44,59 @@ std::string last_seen(const Region& region, int world_rank, const std::string& w
   const auto calls = region.recent_operations(world_rank);
   text += calls.empty() ? "; it has made no call yet." : "; its last call: " + calls.back() + ".";
   return text;
+}
+
+/// The rank of the job that this one waits for, which waits for another, and so on to one that does
+/// not wait; -1 if they go round in a circle.
+int last_waited_for(const Region& region, int world_rank) {
+  for (int steps = 0; steps <= region.ranks(); ++steps) {
+    const int next = region.impl().waits_for(world_rank);
+    if (next < 0) return world_rank;
+    world_rank = next;
+  }
+  return -1;
+}
+
+void add(std::vector<int>& list, int value) {
+  if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
+}
+
+}  // namespace
+
+std::string last_seen(const Region& region, RemoteRanks* remote, const std::vector<int>& members,
+                      int place) {
+  std::string who = base::str("Rank ", place);
+  if (members[place] != place) who += base::str(" (rank ", members[place], " of the job)");
+  return last_seen_as(region, remote, members[place], who);
+}
+
+Blame blame_for(const Region& region, RemoteRanks* remote, const std::vector<int>& members,
+                int rank, const std::vector<int>& missing) {
+  Blame blame;
+  std::vector<int> places;
+  std::vector<int> outside;  // ranks of the job that are in no call of this group
+  for (const int p : missing) {
+    const int waited_for = last_waited_for(region, members[p]);
+    if (waited_for < 0 || waited_for == members[p] || waited_for == members[rank]) {
+      add(places, p);
+      continue;
+    }
+    blame.stuck.push_back(p);
+    const auto found = std::find(members.begin(), members.end(), waited_for);
+    if (found == members.end()) {
+      add(outside, waited_for);
+    } else {
+      add(places, static_cast<int>(found - members.begin()));
+    }
+  }
+  if (!places.empty()) blame.text = ranks_text(places);
+  for (const int p : places) blame.last_seen += "\n  " + last_seen(region, remote, members, p);
+  for (const int r : outside) {
+    const std::string who = base::str("rank ", r, " of the job");
+    blame.text += (blame.text.empty() ? "" : " and ") + who;
+    blame.last_seen += "\n  " + last_seen_as(region, remote, r, "R" + who.substr(1));
+  }
+  return blame;
 }
 
 std::string ranks_text(const std::vector<int>& ranks) {

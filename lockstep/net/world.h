@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lockstep/net/group.h"
+#include "lockstep/net/points.h"
 #include "lockstep/plan/network_model.h"
 
 namespace lockstep::net {
@@ -95,6 +96,9 @@ struct EndpointOptions {
   /// A network that is not there, for virtual clusters on the threads engine: all calls are plans,
   /// and take its time (Group::modelled_seconds).
   std::shared_ptr<const plan::NetworkModel> network = {};
+  /// Called where a call passes one of the points, by the thread that makes it. For tests: it may
+  /// throw, wait, or end the process.
+  std::function<void(Point)> at_point = {};
 };
 
 /// One rank's way to its peers.
@@ -125,8 +129,9 @@ class Endpoint {
 
  private:
   explicit Endpoint(std::unique_ptr<Impl> impl);
-  void connect_world();
+  void arrive();
   void meet_other_hosts();
+  void pass(Point point) const;
   std::unique_ptr<Impl> impl_;
 };
 

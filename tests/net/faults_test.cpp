@@ -16,6 +16,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using namespace std::chrono_literals;
 
 class Faults : public ::testing::TestWithParam<Engine> {};
@@ -205,6 +206,36 @@ TEST_P(Faults, ATimeoutNamesTheMissingRank) {
               HasSubstr("--set comm.timeout_s=")));
   }
   EXPECT_THAT(outcomes[1].error, HasSubstr("the group is finished"));
+}
+
+// Rank 1 does not come either, but only because it waits for rank 2 in another group.
+TEST_P(Faults, ARankThatWaitsItselfIsNotBlamed) {
+  run_on(GetParam(), 4, [](const std::shared_ptr<Group>& world) {
+    const Region& region = world->endpoint().region();
+    const auto pair = world->subgroup({2, 1}, "pair");
+    float x = 1;
+    if (world->rank() == 2) {
+      while (region.status(0).phase != "told" || region.status(3).phase != "told") usleep(1000);
+      world->abort("the test is over");
+      return;
+    }
+    world->set_timeout(500ms);
+    const std::string error = error_of([&] {
+      if (world->rank() == 1) {
+        pair->all_reduce(&x, 1, DType::f32);
+      } else {
+        world->all_reduce(&x, 1, DType::f32);
+      }
+    });
+    if (world->rank() == 1) {
+      EXPECT_THAT(error, HasSubstr("the test is over"));
+    } else {
+      EXPECT_THAT(error,
+                  AllOf(HasSubstr("no word from rank 2 for 0.5 s (rank 1 waits for it too)"),
+                        HasSubstr("Rank 2 was last seen"), Not(HasSubstr("Rank 1 was last seen"))));
+      world->endpoint().set_status(0, "told");
+    }
+  });
 }
 
 TEST_P(Faults, AnAbortReachesEveryRankPromptly) {
