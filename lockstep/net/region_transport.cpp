@@ -1,6 +1,7 @@
 #include "lockstep/net/region_transport.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "lockstep/base/str.h"
@@ -77,7 +78,9 @@ void RegionTransport::post_parcels(int index) {
     Parcel& parcel = peer.ours->parcels[slot];
     parcel = {message.bytes, message.done, bytes, address, 0, DType::u8, lent};
     if (!lent) {
-      char* copy = peer.copies.at_least(group_, kParcels * kPieceBytes) + slot * kPieceBytes;
+      // The slot's last parcel has been taken: its copy may move.
+      const auto room = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
+      char* copy = peer.copies[slot].at_least(group_, room);
       std::memcpy(copy, data, static_cast<size_t>(bytes));
       parcel.address = group_.address_of(copy, bytes);
     }

@@ -4,6 +4,7 @@
 /// the ring has room.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -37,7 +38,7 @@ class RegionTransport final : public Transport {
     std::vector<Message> in;
     size_t next_out = 0;  // the first message that is not wholly posted
     size_t next_in = 0;   // the first that is not wholly here
-    Group::Impl::Scratch copies;
+    std::array<Group::Impl::Scratch, kParcels> copies;  // by slot of the ring
 
     bool has_room() const;
     bool has_parcel() const;
