@@ -282,7 +282,7 @@ void PlanRunner::all_to_all(Algorithm algorithm, const void* in, void* out,
   for (const auto& row : splits) shape.insert(shape.end(), row.begin(), row.end());
   const auto is_first = [&](int64_t count) { return count == shape[0]; };
   const bool equal = std::all_of(shape.begin(), shape.end(), is_first);
-  if (algorithm != Algorithm::bruck || !equal) algorithm = Algorithm::pairwise;
+  if (algorithm == Algorithm::bruck && !equal) algorithm = Algorithm::direct;
   const auto& steps = steps_for(Collective::all_to_all, algorithm, std::move(shape),
                                 [&] { return plan::plan_all_to_all(algorithm, splits); });
   const Term term{{}, in};

@@ -33,7 +33,7 @@ class PlanRunner {
                   std::span<const int64_t> counts, DType type, LedgerEntry& entry);
   void broadcast(plan::Algorithm algorithm, void* data, int64_t count, DType type, int root,
                  LedgerEntry& entry);
-  /// `splits`[r][p]: elements from rank r to rank p. Bruck only where all are equal, else pairwise.
+  /// `splits`[r][p]: elements from rank r to rank p. Bruck only where all are equal, else direct.
   void all_to_all(plan::Algorithm algorithm, const void* in, void* out,
                   const std::vector<std::vector<int64_t>>& splits, DType type, LedgerEntry& entry);
 

@@ -1,4 +1,4 @@
-// All-to-all: pairwise for any splits, and Bruck's way in log2 N rounds for equal ones.
+// All-to-all: direct and pairwise for any splits, and Bruck's way in log2 N rounds for equal ones.
 #include <algorithm>
 
 #include "lockstep/base/error.h"
@@ -38,7 +38,8 @@ Blocks lay_out(const Splits& splits) {
   return blocks;
 }
 
-void pairwise(CollectiveBuilder& builder, const Blocks& blocks) {
+/// `in_turn`: one partner a round; else all at once.
+void write_exchange(CollectiveBuilder& builder, const Blocks& blocks, bool in_turn) {
   const size_t n = blocks.out.size();
   for (size_t rank = 0; rank < n; ++rank) {
     builder.copy(0, static_cast<int>(rank), blocks.received(rank, rank), blocks.sent(rank, rank));
@@ -46,8 +47,8 @@ void pairwise(CollectiveBuilder& builder, const Blocks& blocks) {
   for (size_t distance = 1; distance < n; ++distance) {
     for (size_t from = 0; from < n; ++from) {
       const size_t to = (from + distance) % n;
-      builder.message(static_cast<int>(distance) - 1, static_cast<int>(from), blocks.sent(from, to),
-                      static_cast<int>(to), blocks.received(from, to));
+      builder.message(in_turn ? static_cast<int>(distance) - 1 : 0, static_cast<int>(from),
+                      blocks.sent(from, to), static_cast<int>(to), blocks.received(from, to));
     }
   }
 }
@@ -59,7 +60,7 @@ int64_t equal_split(const Splits& splits) {
       if (splits[from][to] == block) continue;
       throw UsageError(base::str("all_to_all: bruck moves equal splits; rank 0 keeps ", block,
                                  " elements, but rank ", from, " sends ", splits[from][to],
-                                 " to rank ", to, ".\n  Use pairwise."));
+                                 " to rank ", to, ".\n  Use direct or pairwise."));
     }
   }
   return block;
@@ -138,7 +139,7 @@ CollectivePlan plan_all_to_all(Algorithm algorithm, const Splits& splits) {
   if (algorithm == Algorithm::bruck) {
     Bruck(builder, splits.size(), equal_split(splits)).write(blocks);
   } else {
-    pairwise(builder, blocks);
+    write_exchange(builder, blocks, /*in_turn=*/algorithm == Algorithm::pairwise);
   }
   return builder.take();
 }

@@ -111,6 +111,7 @@ CollectiveCost reduce_cost(Algorithm algorithm, int ranks, double bytes, int chu
 
 CollectiveCost all_to_all_cost(Algorithm algorithm, int ranks, double bytes) {
   check_arguments(Collective::all_to_all, algorithm, ranks, 1);
+  if (algorithm == Algorithm::direct) return {ranks > 1 ? 1 : 0, others_share(ranks) * bytes};
   if (algorithm == Algorithm::pairwise) return {ranks - 1, others_share(ranks) * bytes};
   int moves = 0;
   for (int distance = 1; distance < ranks; ++distance) {

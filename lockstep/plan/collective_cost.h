@@ -40,8 +40,8 @@ CollectiveCost all_gather_cost(Algorithm algorithm, int ranks, double bytes);
 CollectiveCost broadcast_cost(Algorithm algorithm, int ranks, double bytes, int chunks = 1);
 CollectiveCost reduce_cost(Algorithm algorithm, int ranks, double bytes, int chunks = 1);
 
-/// `bytes`: of all blocks of a rank, which are equal. pairwise: N-1 rounds, (N-1)/N bytes; bruck: L
-/// rounds, every block as many times as its distance has binary digits that are 1.
+/// `bytes`: of all blocks of a rank, which are equal. direct, pairwise: (N-1)/N bytes in 1 and N-1
+/// rounds; bruck: L rounds, every block as many times as its distance has binary digits that are 1.
 CollectiveCost all_to_all_cost(Algorithm algorithm, int ranks, double bytes);
 
 /// Bytes that leave each of `hosts` hosts, which hold runs of `ranks_per_host` ranks.

@@ -114,7 +114,7 @@ std::vector<Algorithm> algorithms_of(Collective operation) {
     case Collective::reduce:
       return {binomial};
     case Collective::all_to_all:
-      return {bruck, pairwise};
+      return {direct, bruck, pairwise};
   }
   return {};
 }

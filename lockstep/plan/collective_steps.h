@@ -158,8 +158,8 @@ CollectivePlan plan_broadcast(Algorithm algorithm, int ranks, int root, int64_t 
 CollectivePlan plan_reduce(Algorithm algorithm, int ranks, int root, int64_t count, int chunks = 1);
 
 /// splits[r][p]: elements from rank r to rank p. A rank's term buffer holds its blocks in the order
-/// of their receivers, its result those it receives in the order of senders. pairwise; bruck, which
-/// needs all splits to be equal.
+/// of their receivers, its result those it receives in the order of senders. direct, pairwise;
+/// bruck, which needs all splits to be equal.
 CollectivePlan plan_all_to_all(Algorithm algorithm,
                                const std::vector<std::vector<int64_t>>& splits);
 

@@ -111,7 +111,7 @@ std::vector<std::pair<std::string, std::string>> every_algorithm() {
           {"reduce_scatter", "direct,ring,halving"},
           {"all_gather", "direct,ring,halving,bruck"},
           {"broadcast", "direct,binomial,scatter_all_gather"},
-          {"all_to_all", "pairwise,bruck"}};
+          {"all_to_all", "direct,pairwise,bruck"}};
 }
 
 std::vector<pid_t> children_of(pid_t parent) {

@@ -372,7 +372,7 @@ TEST(CollectiveSteps, RefusalsSayWhatFits) {
               plan_all_to_all(Algorithm::bruck, {{1, 1}, {2, 1}});
             }),
             "all_to_all: bruck moves equal splits; rank 0 keeps 1 elements, but rank 1 sends 2 to "
-            "rank 0.\n  Use pairwise.");
+            "rank 0.\n  Use direct or pairwise.");
   EXPECT_THROW(plan_all_to_all(Algorithm::pairwise, {{1, 1}, {2}}), UsageError);
   EXPECT_THROW(plan_all_to_all(Algorithm::pairwise, {}), UsageError);
 }
