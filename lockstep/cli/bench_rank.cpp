@@ -104,11 +104,10 @@ class Measurement {
         options_(options),
         algorithm_(algorithm),
         n_(group.size()),
-        per_rank_(is_per_rank(options.operation)),
-        count_(bytes / int64_t{sizeof(float)} / (per_rank_ ? n_ : 1)),
+        count_(count_of(options, bytes)),
         counts_(static_cast<size_t>(n_), count_),
-        a_(group, count_ * (per_rank_ ? n_ : 1), options.in_heap),
-        b_(group, count_ * (per_rank_ ? n_ : 1), options.in_heap) {}
+        a_(group, count_ * (has_a_part_for_each(options.operation) ? n_ : 1), options.in_heap),
+        b_(group, a_.count(), options.in_heap) {}
 
   plan::Algorithm algorithm() const { return algorithm_; }
   int64_t count() const { return count_; }
@@ -154,11 +153,6 @@ class Measurement {
   }
 
  private:
-  static bool is_per_rank(Operation operation) {
-    return operation == Operation::all_gather || operation == Operation::reduce_scatter ||
-           operation == Operation::all_to_all;
-  }
-
   int64_t own_start() const { return group_.rank() * count_; }
 
   net::LedgerEntry entry() const { return group_.ledger()[options_.operation]; }
@@ -239,7 +233,6 @@ class Measurement {
   const BenchOptions& options_;
   const plan::Algorithm algorithm_;
   const int n_;
-  const bool per_rank_;
   const int64_t count_;  // elements, as nccl-tests counts them
   const std::vector<int64_t> counts_;
   Tensor a_;
@@ -292,7 +285,7 @@ class Report {
         {"counted_bytes", done.counted_bytes},
         {"wrong",
          options_.check ? nlohmann::json(apart.wrong + in_place.wrong) : nlohmann::json()}};
-    if (options_.hosts.size() > 1) {
+    if (options_.several_hosts) {
       row["expected_across_bytes"] =
           expected_across(options_, measurement.algorithm(), measurement.count());
       row["across_bytes"] = done.across_bytes;
@@ -337,7 +330,7 @@ class Report {
                                   {"engine", options_.engines[0]},
                                   {"memory", options_.in_heap ? "heap" : "ordinary"},
                                   {"modelled", !options_.topology.empty()},
-                                  {"hosts", options_.hosts.size()},
+                                  {"hosts", options_.several_hosts ? options_.hosts.size() : 1},
                                   {"iterations", options_.iterations},
                                   {"results", rows_},
                                   {"fits", fits_},
@@ -440,13 +433,13 @@ std::shared_ptr<net::Endpoint> join(const BenchOptions& options) {
 
 int bench_on_threads(const BenchOptions& options) {
   int code = 0;
-  net::run_on_threads(options.ranks,
-                      [&](const std::shared_ptr<Group>& world) {
-                        const int mine = measure(world, options);
-                        if (world->rank() == 0) code = mine;
-                      },
-                      {.oversubscribed = number_of("LOCKSTEP_OVERSUBSCRIBED") != 0,
-                       .network = network_of(options)});
+  net::run_on_threads(
+      options.ranks,
+      [&](const std::shared_ptr<Group>& world) {
+        const int mine = measure(world, options);
+        if (world->rank() == 0) code = mine;
+      },
+      {.oversubscribed = number_of("LOCKSTEP_OVERSUBSCRIBED") != 0, .network = options.network});
   return code;
 }
 
@@ -458,7 +451,13 @@ int bench_rank_command(const std::vector<std::string>& args) {
   if (options.engines[0] == "threads") return bench_on_threads(options);
   const std::shared_ptr<net::Endpoint> endpoint = join(options);
   try {
-    options.hosts = endpoint->world()->hosts();
+    const auto hosts = endpoint->world()->hosts();
+    options.several_hosts = hosts.size() > 1;
+    if (options.several_hosts && options.ranks_per_host > 0) {
+      throw UsageError(
+          "lockstep bench: the ranks are on several hosts: leave --ranks-per-host out.");
+    }
+    if (options.several_hosts) options.hosts = hosts;
     const int code = measure(endpoint->world(), options);
     if (code != 0) {
       endpoint->fail("results of the collective are wrong", code);

@@ -143,6 +143,10 @@ long long meminfo_bytes(const std::string& meminfo, const std::string& key) {
   return -1;
 }
 
+long long available_memory() {
+  return meminfo_bytes(text_of_file("/proc/meminfo"), "MemAvailable");
+}
+
 std::string chosen_word(const std::string& setting) {
   const size_t open = setting.find('[');
   const size_t close = setting.find(']', open == std::string::npos ? 0 : open);

@@ -25,6 +25,9 @@ std::vector<Finding> inspect_machine();
 /// than this machine has: before anything starts.
 void require_memory(const plan::TrainConfig& config, int ranks);
 
+/// Bytes that programs could still take; -1 where the system does not say.
+long long available_memory();
+
 /// "7.8 GiB" of the text of /proc/meminfo and a key of it, in bytes; -1 if it is not there.
 long long meminfo_bytes(const std::string& meminfo, const std::string& key);
 

@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "lockstep/base/error.h"
+#include "lockstep/files/temp_folder.h"
 
 namespace lockstep::cli {
 namespace {
@@ -41,6 +45,17 @@ TEST(Bench, RefusesWhatItCannotMeasure) {
   EXPECT_THROW((void)parse_bench({"all_reduce", "--engine", "tcp"}, options), UsageError);
 }
 
+/// What the refusal says; empty if there is none.
+std::string refusal(const std::vector<std::string>& args) {
+  BenchOptions refused;
+  try {
+    (void)parse_bench(args, refused);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 TEST(Bench, AlgorithmsAreThoseOfTheOperation) {
   using plan::Algorithm;
   BenchOptions options;
@@ -48,22 +63,67 @@ TEST(Bench, AlgorithmsAreThoseOfTheOperation) {
       {"all_reduce", "-n", "4", "--algorithm", "ring,hierarchical", "--ranks-per-host", "2"},
       options));
   EXPECT_EQ(options.algorithms, (std::vector{Algorithm::ring, Algorithm::hierarchical}));
-  EXPECT_EQ(hosts_of(options), (std::vector<std::vector<int>>{{0, 1}, {2, 3}}));
+  EXPECT_EQ(options.hosts, (std::vector<std::vector<int>>{{0, 1}, {2, 3}}));
   const plan::AlgorithmTable table = table_of(options, Algorithm::ring);
   EXPECT_EQ(table.choose(plan::Collective::all_reduce, 8), Algorithm::ring);
 
-  const auto message = [](const std::vector<std::string>& args) {
-    BenchOptions refused;
-    try {
-      (void)parse_bench(args, refused);
-    } catch (const UsageError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+  EXPECT_THAT(refusal({"broadcast", "--algorithm", "ring"}), HasSubstr("binomial"));
+  EXPECT_THAT(refusal({"all_reduce", "--algorithm", "rign"}), HasSubstr("ring"));
+  EXPECT_THAT(refusal({"all_reduce", "-n", "3", "--ranks-per-host", "2"}), HasSubstr("3 ranks"));
+}
+
+/// As in every other operation, one word for the default and for the flag.
+TEST(Bench, DirectIsAnAlgorithmOfEveryOperation) {
+  for (const char* operation :
+       {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"}) {
+    BenchOptions options;
+    ASSERT_TRUE(parse_bench({operation, "-n", "4", "--algorithm", "direct"}, options)) << operation;
+    EXPECT_EQ(options.algorithms, BenchOptions().algorithms);
+    EXPECT_EQ(plan::num_rounds(plan_of(options, plan::Algorithm::direct, 16)),
+              operation == std::string("all_reduce") ? 2 : 1);
+  }
+}
+
+TEST(Bench, RefusesBeforeAnythingRunsWhatTheRanksWould) {
+  const files::TempFolder here("bench");
+  const std::string topology = here.file("two.toml");
+  std::ofstream(topology) << "[[hosts]]\nnames = [\"a\"]\npackages = [[\"2\"]]\n"
+                             "[[hosts]]\nnames = [\"b\"]\npackages = [[\"1\"]]\n";
+  const auto on_it = [&](std::vector<std::string> more) {
+    std::vector<std::string> args = {"all_reduce", "-n",         "3",     "--engine",
+                                     "threads",    "--topology", topology};
+    args.insert(args.end(), more.begin(), more.end());
+    return refusal(args);
   };
-  EXPECT_THAT(message({"broadcast", "--algorithm", "ring"}), HasSubstr("binomial"));
-  EXPECT_THAT(message({"all_reduce", "--algorithm", "rign"}), HasSubstr("ring"));
-  EXPECT_THAT(message({"all_reduce", "-n", "3", "--ranks-per-host", "2"}), HasSubstr("3 ranks"));
+  EXPECT_EQ(on_it({"--slow-rank", "2"}), "");
+  EXPECT_THAT(on_it({"--slow-rank", "3"}), HasSubstr("none of the ranks 0 to 2"));
+  EXPECT_EQ(on_it({"--algorithm", "direct"}), "");
+  EXPECT_THAT(on_it({"--algorithm", "direct,hierarchical"}),
+              HasSubstr("a host has 2 ranks and another 1"));
+  EXPECT_THAT(refusal({"all_reduce", "--plan", "--fit"}), HasSubstr("--plan starts nothing"));
+  EXPECT_THAT(refusal({"all_reduce", "--plan", "--json"}), HasSubstr("--plan starts nothing"));
+  EXPECT_THAT(refusal({"all_reduce", "-e", "100G"}), HasSubstr("Use -e 16G"));
+  EXPECT_EQ(refusal({"all_reduce", "-e", "100G", "--memory", "ordinary"}), "");
+}
+
+TEST(Bench, ReadsItsTopologyOnce) {
+  const files::TempFolder here("bench");
+  const std::string topology = here.file("two.toml");
+  std::ofstream(topology) << "[[hosts]]\nnames = [\"a\", \"b\"]\npackages = [[\"2\"]]\n";
+  BenchOptions options;
+  ASSERT_TRUE(parse_bench({"all_reduce", "-n", "4", "--engine", "threads", "--topology", topology,
+                           "--algorithm", "hierarchical", "--jitter", "0.5"},
+                          options));
+  std::filesystem::remove(topology);
+  EXPECT_EQ(options.hosts, (std::vector<std::vector<int>>{{0, 1}, {2, 3}}));
+  EXPECT_EQ(options.network->jitter, 0.5);
+  EXPECT_EQ(plan_of(options, plan::Algorithm::hierarchical, 64).ranks(), 4);
+}
+
+TEST(Bench, MemoryThatTheMachineLacksIsRefusedBeforeAnythingRuns) {
+  EXPECT_THROW(bench_command({"all_reduce", "-n", "512", "-b", "1000000G", "-e", "1000000G",
+                              "--memory", "ordinary"}),
+               OutOfMemory);
 }
 
 // nccl-tests, doc/PERFORMANCE.md.

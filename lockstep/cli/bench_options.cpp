@@ -1,0 +1,239 @@
+#include "lockstep/cli/bench_options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/base/units.h"
+#include "lockstep/cli/arguments.h"
+#include "lockstep/cli/topology_file.h"
+
+namespace lockstep::cli {
+namespace {
+
+using net::Operation;
+
+// Two of them, and room for what algorithms keep beside them, in the 64 GiB of a rank's heap.
+constexpr int64_t kLargestInHeap = 16 * GiB;
+
+const std::map<std::string, Operation>& operations() {
+  static const std::map<std::string, Operation> all = {
+      {"all_reduce", Operation::all_reduce},         {"all_gather", Operation::all_gather},
+      {"reduce_scatter", Operation::reduce_scatter}, {"broadcast", Operation::broadcast},
+      {"all_to_all", Operation::all_to_all},
+  };
+  return all;
+}
+
+/// Throws UsageError for one that the operation does not have.
+std::vector<plan::Algorithm> parse_algorithms(const std::vector<std::string>& list,
+                                              Operation operation) {
+  std::vector<plan::Algorithm> algorithms;
+  const std::vector<plan::Algorithm> known = plan::algorithms_of(collective_of(operation));
+  for (const std::string& name : list) {
+    const plan::Algorithm algorithm = plan::parse_algorithm(name);
+    if (std::find(known.begin(), known.end(), algorithm) == known.end()) {
+      std::vector<std::string> names;
+      for (const plan::Algorithm one : known) names.push_back(plan::name_of(one));
+      throw UsageError(base::str("lockstep bench: ", net::name_of(operation), " by ", name,
+                                 " is none; there are ", base::joined(names), "."));
+    }
+    algorithms.push_back(algorithm);
+  }
+  return algorithms;
+}
+
+std::shared_ptr<const plan::NetworkModel> read_network(const BenchOptions& options) {
+  auto network = std::make_shared<plan::NetworkModel>();
+  network->placement = plan::place_ranks(read_topology(options.topology), options.ranks);
+  network->jitter = options.jitter;
+  network->slow_rank = options.slow_rank;
+  network->slow_factor = options.slow_factor;
+  return network;
+}
+
+std::vector<std::vector<int>> hosts_of(const BenchOptions& options) {
+  std::vector<std::vector<int>> hosts;
+  if (options.network && options.ranks_per_host == 0) {
+    for (int rank = 0; rank < options.ranks; ++rank) {
+      const auto host =
+          static_cast<size_t>(options.network->placement.seats[static_cast<size_t>(rank)].host);
+      if (hosts.size() <= host) hosts.resize(host + 1);
+      hosts[host].push_back(rank);
+    }
+    return hosts;
+  }
+  const int each = options.ranks_per_host > 0 ? options.ranks_per_host : options.ranks;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    if (rank % each == 0) hosts.emplace_back();
+    hosts.back().push_back(rank);
+  }
+  return hosts;
+}
+
+/// Options that do not go together.
+void check_combination(const BenchOptions& options) {
+  if (options.ranks_per_host > 0 && options.ranks % options.ranks_per_host != 0) {
+    throw UsageError(base::str("lockstep bench: ", options.ranks, " ranks are no whole hosts of ",
+                               options.ranks_per_host, "."));
+  }
+  if (!options.topology.empty() && options.engines != std::vector<std::string>{"threads"}) {
+    throw UsageError("lockstep bench: --topology models a network: add --engine threads.");
+  }
+  if (options.topology.empty() && (options.jitter > 0 || options.slow_rank >= 0)) {
+    throw UsageError("lockstep bench: --jitter and --slow-rank are of a --topology.");
+  }
+  if (options.slow_rank >= options.ranks) {
+    throw UsageError(base::str("lockstep bench: --slow-rank ", options.slow_rank,
+                               " is none of the ranks 0 to ", options.ranks - 1, "."));
+  }
+  if (options.min_bytes < 1 || options.min_bytes > options.max_bytes) {
+    throw UsageError(base::str("lockstep bench: sizes from ", options.min_bytes, " to ",
+                               options.max_bytes,
+                               " bytes; -b must be 1 or more, and not above -e."));
+  }
+  if (options.print_plan && (options.fit || options.json)) {
+    throw UsageError(
+        "lockstep bench: --plan starts nothing, so there are no times for --fit or --json.");
+  }
+}
+
+/// Of two tensors that stand side by side in a rank's heap.
+void check_heap(const BenchOptions& options) {
+  if (!options.in_heap || options.print_plan || options.max_bytes <= kLargestInHeap) return;
+  throw UsageError(
+      base::str("lockstep bench: the shared heap of a rank has no room for two tensors "
+                "of ",
+                base::bytes_text(options.max_bytes), ".\n  Use -e ", kLargestInHeap / GiB,
+                "G, or --memory ordinary."));
+}
+
+}  // namespace
+
+plan::Collective collective_of(Operation operation) {
+  switch (operation) {
+    case Operation::reduce_scatter:
+      return plan::Collective::reduce_scatter;
+    case Operation::all_gather:
+      return plan::Collective::all_gather;
+    case Operation::broadcast:
+      return plan::Collective::broadcast;
+    case Operation::all_to_all:
+      return plan::Collective::all_to_all;
+    default:
+      return plan::Collective::all_reduce;
+  }
+}
+
+bool has_a_part_for_each(Operation operation) {
+  return operation == Operation::all_gather || operation == Operation::reduce_scatter ||
+         operation == Operation::all_to_all;
+}
+
+int64_t count_of(const BenchOptions& options, int64_t bytes) {
+  const int parts = has_a_part_for_each(options.operation) ? options.ranks : 1;
+  return bytes / int64_t{sizeof(float)} / parts;
+}
+
+int64_t parse_size(const std::string& text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string unit(end, text.data() + text.size());
+  static const std::map<std::string, int64_t> units = {
+      {"", 1}, {"K", KiB}, {"M", MiB}, {"G", GiB}, {"k", KiB}, {"m", MiB}, {"g", GiB}};
+  const auto found = units.find(unit);
+  if (error != std::errc() || number < 0 || found == units.end() ||
+      number > (int64_t{1} << 50) / found->second) {
+    throw UsageError(base::str("\"", text, "\" is no size; write 8, 64K, 64M or 1G."));
+  }
+  return number * found->second;
+}
+
+bool parse_bench(const std::vector<std::string>& args, BenchOptions& options) {
+  CLI::App app("Times a collective between ranks of this machine, in nccl-tests' columns.",
+               "lockstep bench");
+  std::string operation;
+  std::string min_bytes = "8";
+  std::string max_bytes = "256M";
+  std::string step_bytes = "0";
+  std::string memory = "heap";
+  std::vector<std::string> algorithms;
+  int check = 1;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : operations()) names.push_back(name);
+  app.add_option("operation", operation, base::joined(names, " or "))
+      ->required()
+      ->check(CLI::IsMember(names));
+  add_ranks(app, options.ranks, "ranks")->check(CLI::Range(1, 512));
+  app.add_option("-b,--minbytes", min_bytes, "smallest size (8)");
+  app.add_option("-e,--maxbytes", max_bytes, "largest size (256M)");
+  app.add_option("-f,--stepfactor", options.factor, "from one size to the next (2)")
+      ->check(CLI::Range(2, 1 << 20));
+  app.add_option("-i,--stepbytes", step_bytes, "add this instead of multiplying");
+  app.add_option("--iters", options.iterations, "timed calls a size (20)")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("-w,--warmup_iters", options.warmup, "calls before them (1)")
+      ->check(CLI::Range(0, 1'000'000));
+  app.add_option("-c,--check", check, "0: results are not checked")->check(CLI::Range(0, 1));
+  app.add_option("--engine", options.engines,
+                 "shm (default), threads or mpi; or several, as shm,mpi")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"shm", "threads", "mpi"}));
+  app.add_option("--memory", memory, "heap (shared, nothing is copied) or ordinary")
+      ->check(CLI::IsMember({"heap", "ordinary"}));
+  app.add_option("--algorithm", algorithms,
+                 "one or several, as ring,tree; default: direct, in one pass over shared memory")
+      ->delimiter(',');
+  app.add_option("--ranks-per-host", options.ranks_per_host,
+                 "for hierarchical: as if so many ranks shared a host (all)")
+      ->check(CLI::Range(1, 512));
+  app.add_option("--topology", options.topology,
+                 "a topology file: ranks on its hosts, the time of its links (engine threads)");
+  app.add_option("--jitter", options.jitter, "with it: messages take up to this part longer (0)")
+      ->check(CLI::Range(0.0, 100.0));
+  app.add_option("--slow-rank", options.slow_rank, "with it: a rank whose messages take longer")
+      ->check(CLI::Range(0, 511));
+  app.add_option("--slow-factor", options.slow_factor, "with it: so many times as long (1)")
+      ->check(CLI::Range(1.0, 1e6));
+  app.add_flag(
+      "--plan", options.print_plan,
+      "print what every rank sends, receives and adds, for the smallest size; start nothing");
+  app.add_flag("--fit", options.fit,
+               "latency and bandwidth that explain the times, and what is left");
+  app.add_flag("--json", options.json, "one JSON object on stdout at the end");
+  if (!parse_arguments(app, args)) return false;
+  options.operation = operations().at(operation);
+  options.min_bytes = parse_size(min_bytes);
+  options.max_bytes = parse_size(max_bytes);
+  options.step_bytes = parse_size(step_bytes);
+  options.in_heap = memory == "heap";
+  options.check = check != 0;
+  if (!algorithms.empty()) {
+    options.algorithms = parse_algorithms(algorithms, options.operation);
+  }
+  check_combination(options);
+  check_heap(options);
+  if (!options.topology.empty()) options.network = read_network(options);
+  options.hosts = hosts_of(options);
+  for (const plan::Algorithm algorithm : options.algorithms) {
+    // Refuses hosts of unequal sizes.
+    if (algorithm == plan::Algorithm::hierarchical) {
+      (void)plan::plan_hierarchical_all_reduce(options.hosts, /*count=*/0);
+    }
+  }
+  return true;
+}
+
+std::vector<int64_t> bench_sizes(const BenchOptions& options) {
+  std::vector<int64_t> sizes;
+  int64_t size = options.min_bytes;
+  while (size <= options.max_bytes) {
+    sizes.push_back(size);
+    size = options.step_bytes > 0 ? size + options.step_bytes : size * options.factor;
+  }
+  return sizes;
+}
+
+}  // namespace lockstep::cli
