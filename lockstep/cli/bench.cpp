@@ -9,6 +9,7 @@
 #include "lockstep/base/own_program.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
+#include "lockstep/cli/bench_tune.h"
 #include "lockstep/cli/capture.h"
 #include "lockstep/cli/job.h"
 #include "lockstep/cli/machine.h"
@@ -73,12 +74,6 @@ std::vector<std::string> with_engine(const std::vector<std::string>& args,
   return words;
 }
 
-std::vector<std::string> own_environment() {
-  std::vector<std::string> variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) variables.emplace_back(*entry);
-  return variables;
-}
-
 int bench_one(const std::vector<std::string>& args, const BenchOptions& options) {
   std::vector<std::string> command = {base::own_program(), "bench-rank"};
   command.insert(command.end(), args.begin(), args.end());
@@ -106,8 +101,14 @@ void require_memory(const BenchOptions& options) {
 
 int print_plans(const BenchOptions& options) {
   const int64_t count = count_of(options, options.min_bytes);
-  for (const plan::Algorithm algorithm : options.algorithms) {
-    std::printf("%s\n", plan::to_text(plan_of(options, algorithm, count)).c_str());
+  BenchOptions smallest = options;
+  smallest.max_bytes = options.min_bytes;
+  for (const auto& [algorithm, sizes] : bench_passes(smallest)) {
+    const plan::CollectivePlan plan = plan_of(options, algorithm, count);
+    const int64_t elements = count * (has_a_part_for_each(options.operation) ? options.ranks : 1);
+    std::printf("%s %s, %d ranks, %lld elements\n%s\n", net::name_of(options.operation),
+                plan::name_of(algorithm).c_str(), options.ranks, static_cast<long long>(elements),
+                plan::to_text(plan).c_str());
   }
   return 0;
 }
@@ -156,6 +157,7 @@ int bench_command(const std::vector<std::string>& args) {
                          launch::mpi_here(launch::own_variable).has_value();
   if (is_a_rank) return bench_rank_command(args);  // mpirun -n 4 lockstep bench ... --engine mpi
   require_memory(options);
+  if (!options.tune_file.empty()) return tune(options);
   return options.engines.size() == 1 ? bench_one(args, options) : bench_side_by_side(args, options);
 }
 

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <sstream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
+#include "lockstep/cli/algorithm_file.h"
 #include "lockstep/cli/arguments.h"
 #include "lockstep/cli/topology_file.h"
 
@@ -94,10 +96,98 @@ void check_combination(const BenchOptions& options) {
                                options.max_bytes,
                                " bytes; -b must be 1 or more, and not above -e."));
   }
-  if (options.print_plan && (options.fit || options.json)) {
+}
+
+struct Given {
+  bool algorithms;
+  bool rounds;
+};
+
+/// Flags of which one would go unheard.
+void check_flags(const BenchOptions& options, const Given& given) {
+  const bool tunes = !options.tune_file.empty();
+  if (options.print_plan && (options.fit || options.json || tunes)) {
     throw UsageError(
-        "lockstep bench: --plan starts nothing, so there are no times for --fit or --json.");
+        "lockstep bench: --plan starts nothing, so there are no times for --fit, --json or "
+        "--tune.");
   }
+  if (!options.table_file.empty() && given.algorithms) {
+    throw UsageError("lockstep bench: --table chooses the algorithm: leave out --algorithm.");
+  }
+  if (!options.table_file.empty() && options.engines.size() > 1) {
+    throw UsageError(
+        "lockstep bench: a table may have other algorithms for each engine: --table wants one "
+        "--engine.");
+  }
+  if (tunes && (options.fit || options.json || given.algorithms || !options.table_file.empty())) {
+    throw UsageError(
+        "lockstep bench: --tune measures every algorithm that keeps the bits, and writes a file.\n"
+        "  Leave out --algorithm, --table, --fit and --json.");
+  }
+  if (tunes && options.ranks < 2) {
+    throw UsageError("lockstep bench: one rank has nobody to send to: --tune wants -n 2 or more.");
+  }
+  if (!tunes && given.rounds) {
+    throw UsageError("lockstep bench: --rounds are those of --tune FILE.");
+  }
+}
+
+/// "all_reduce,broadcast". Throws UsageError for what is none.
+std::vector<Operation> parse_operations(const std::string& list) {
+  std::vector<Operation> found;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : operations()) names.push_back(name);
+  std::istringstream words(list);
+  for (std::string word; std::getline(words, word, ',');) {
+    const auto known = operations().find(word);
+    if (known == operations().end()) {
+      const std::string near = base::nearest(word, names);
+      throw UsageError(base::str("lockstep bench: there is no operation \"", word, "\".\n  ",
+                                 near.empty() ? base::str("There are ", base::joined(names), ".")
+                                              : base::str("Did you mean \"", near, "\"?")));
+    }
+    found.push_back(known->second);
+  }
+  return found;
+}
+
+/// Of a benchmark one; of a table those that there can be rows for, all where none are named.
+void set_operations(BenchOptions& options, const std::string& list) {
+  const std::vector<Operation> found = parse_operations(list);
+  if (options.tune_file.empty()) {
+    if (found.size() == 1) {
+      options.operation = found[0];
+      return;
+    }
+    throw UsageError(
+        "lockstep bench: one operation is measured at a time.\n  lockstep bench all_reduce -n 2, "
+        "or "
+        "lockstep bench --tune FILE -n 2 for all");
+  }
+  std::vector<std::string> names;
+  for (const plan::Collective tuned : plan::kTunedOperations) {
+    names.push_back(name_of(tuned));
+    if (found.empty()) options.tuned_operations.push_back(operations().at(names.back()));
+  }
+  for (const Operation operation : found) {
+    const auto at = std::find(names.begin(), names.end(), net::name_of(operation));
+    if (at == names.end()) {
+      throw UsageError(base::str("lockstep bench: ", net::name_of(operation),
+                                 " has no size that all ranks know beforehand, so no table.\n  "
+                                 "There are tables of ",
+                                 base::joined(names), "."));
+    }
+    options.tuned_operations.push_back(operation);
+  }
+  options.operation = options.tuned_operations.front();
+}
+
+/// Empty where the file has nothing for these ranks.
+plan::AlgorithmTable followed(const BenchOptions& options) {
+  const plan::TunedTable table = read_algorithm_file(options.table_file);
+  const plan::TunedSection* section =
+      plan::section_for(table, tuned_for(options, options.engines[0]));
+  return section == nullptr ? plan::AlgorithmTable{} : plan::rules_of(*section);
 }
 
 /// Of two tensors that stand side by side in a rank's heap.
@@ -163,14 +253,16 @@ bool parse_bench(const std::vector<std::string>& args, BenchOptions& options) {
   int check = 1;
   std::vector<std::string> names;
   for (const auto& [name, value] : operations()) names.push_back(name);
-  app.add_option("operation", operation, base::joined(names, " or "))
-      ->required()
-      ->check(CLI::IsMember(names));
+  app.add_option("operation", operation,
+                 base::joined(names, " or ") + "; with --tune several, as all_reduce,broadcast");
   add_ranks(app, options.ranks, "ranks")->check(CLI::Range(1, 512));
-  app.add_option("-b,--minbytes", min_bytes, "smallest size (8)");
-  app.add_option("-e,--maxbytes", max_bytes, "largest size (256M)");
-  app.add_option("-f,--stepfactor", options.factor, "from one size to the next (2)")
-      ->check(CLI::Range(2, 1 << 20));
+  const CLI::Option* smallest =
+      app.add_option("-b,--minbytes", min_bytes, "smallest size (8; with --tune 256)");
+  const CLI::Option* largest =
+      app.add_option("-e,--maxbytes", max_bytes, "largest size (256M; with --tune 8M)");
+  const CLI::Option* factor = app.add_option("-f,--stepfactor", options.factor,
+                                             "from one size to the next (2; with --tune 8)")
+                                  ->check(CLI::Range(2, 1 << 20));
   app.add_option("-i,--stepbytes", step_bytes, "add this instead of multiplying");
   app.add_option("--iters", options.iterations, "timed calls a size (20)")
       ->check(CLI::Range(1, 1'000'000));
@@ -203,8 +295,20 @@ bool parse_bench(const std::vector<std::string>& args, BenchOptions& options) {
   app.add_flag("--fit", options.fit,
                "latency and bandwidth that explain the times, and what is left");
   app.add_flag("--json", options.json, "one JSON object on stdout at the end");
+  app.add_option("--table", options.table_file,
+                 "a file that --tune made: by size, the algorithm that was the fastest");
+  app.add_option("--tune", options.tune_file,
+                 "measure every algorithm that keeps the bits, and write to this file which is the "
+                 "fastest");
+  const CLI::Option* rounds =
+      app.add_option("--rounds", options.rounds, "with --tune: times that all take turns (3)")
+          ->check(CLI::Range(1, 1000));
   if (!parse_arguments(app, args)) return false;
-  options.operation = operations().at(operation);
+  const bool tunes = !options.tune_file.empty();
+  if (tunes && smallest->count() == 0) min_bytes = "256";
+  if (tunes && largest->count() == 0) max_bytes = "8M";
+  if (tunes && factor->count() == 0) options.factor = 8;
+  set_operations(options, operation);
   options.min_bytes = parse_size(min_bytes);
   options.max_bytes = parse_size(max_bytes);
   options.step_bytes = parse_size(step_bytes);
@@ -213,10 +317,13 @@ bool parse_bench(const std::vector<std::string>& args, BenchOptions& options) {
   if (!algorithms.empty()) {
     options.algorithms = parse_algorithms(algorithms, options.operation);
   }
+  check_flags(options, {.algorithms = !algorithms.empty(), .rounds = rounds->count() > 0});
   check_combination(options);
   check_heap(options);
   if (!options.topology.empty()) options.network = read_network(options);
   options.hosts = hosts_of(options);
+  if (!options.table_file.empty()) options.table = followed(options);
+  if (tunes) (void)tuned_for(options, options.engines[0]);
   for (const plan::Algorithm algorithm : options.algorithms) {
     // Refuses hosts of unequal sizes.
     if (algorithm == plan::Algorithm::hierarchical) {
@@ -234,6 +341,41 @@ std::vector<int64_t> bench_sizes(const BenchOptions& options) {
     size = options.step_bytes > 0 ? size + options.step_bytes : size * options.factor;
   }
   return sizes;
+}
+
+std::vector<BenchPass> bench_passes(const BenchOptions& options) {
+  std::vector<BenchPass> passes;
+  if (options.table_file.empty()) {
+    for (const plan::Algorithm one : options.algorithms) {
+      passes.push_back({one, bench_sizes(options)});
+    }
+    return passes;
+  }
+  const int64_t parts = has_a_part_for_each(options.operation) ? options.ranks : 1;
+  for (const int64_t size : bench_sizes(options)) {
+    const int64_t bytes = count_of(options, size) * parts * int64_t{sizeof(float)};
+    const plan::Algorithm chosen = options.table.choose(collective_of(options.operation), bytes);
+    if (passes.empty() || passes.back().algorithm != chosen) passes.push_back({chosen, {}});
+    passes.back().sizes.push_back(size);
+  }
+  return passes;
+}
+
+bool hosts_are_alike(const BenchOptions& options) {
+  return std::all_of(options.hosts.begin(), options.hosts.end(),
+                     [&](const auto& host) { return host.size() == options.hosts[0].size(); });
+}
+
+plan::TunedFor tuned_for(const BenchOptions& options, const std::string& engine) {
+  if (!hosts_are_alike(options)) {
+    throw UsageError(
+        "lockstep bench: the hosts of the topology file hold unequal numbers of these ranks.\n"
+        "  Tables of algorithms are for hosts of as many ranks each: use another -n.");
+  }
+  return {.engine = engine,
+          .ranks = options.ranks,
+          .hosts = static_cast<int>(options.hosts.size()),
+          .modelled = options.network != nullptr};
 }
 
 }  // namespace lockstep::cli

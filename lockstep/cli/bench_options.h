@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "lockstep/net/types.h"
-#include "lockstep/plan/algorithm_table.h"
 #include "lockstep/plan/network_model.h"
+#include "lockstep/plan/tuned_table.h"
 
 namespace lockstep::cli {
 
@@ -39,6 +39,20 @@ struct BenchOptions {
   bool print_plan = false;  // and start nothing
   bool fit = false;         // latency and bandwidth of each algorithm's times
   bool json = false;
+
+  std::string table_file;           // algorithms are those of this file, by size
+  plan::AlgorithmTable table = {};  // what it says for these ranks: no rules where that is nothing
+
+  std::string tune_file;  // to be made, or added to: nothing else is shown
+  std::vector<net::Operation> tuned_operations = {};
+  int rounds = 3;  // in which all candidates are measured in turn
+};
+
+/// An algorithm, and sizes that it is measured at.
+struct BenchPass {
+  plan::Algorithm algorithm;
+  std::vector<int64_t> sizes;
+  bool operator==(const BenchPass&) const = default;
 };
 
 /// Reads the arguments of `lockstep bench`. False: help was asked for, and has been printed.
@@ -56,6 +70,16 @@ int64_t count_of(const BenchOptions& options, int64_t bytes);
 
 /// The sizes in bytes that are measured.
 std::vector<int64_t> bench_sizes(const BenchOptions& options);
+
+/// What is measured, in order: every algorithm at all sizes, or runs of sizes with the algorithm
+/// that the table has for them.
+std::vector<BenchPass> bench_passes(const BenchOptions& options);
+
+/// Whether each of the options' hosts holds as many ranks.
+bool hosts_are_alike(const BenchOptions& options);
+
+/// What a table would be for. Throws UsageError where hosts are of unequal size.
+plan::TunedFor tuned_for(const BenchOptions& options, const std::string& engine);
 
 /// "64M" -> 67108864. Throws UsageError.
 int64_t parse_size(const std::string& text);

@@ -16,6 +16,7 @@
 #include "lockstep/launch/mpi_start.h"
 #include "lockstep/launch/region_handover.h"
 #include "lockstep/net/world.h"
+#include "lockstep/plan/algorithm_choice.h"
 
 namespace lockstep::cli {
 namespace {
@@ -249,6 +250,14 @@ class Report {
       std::fprintf(to_, "# MODELLED: times are those of the links in %s, not of this machine\n",
                    options.topology.c_str());
     }
+    say_formulas();
+    if (!options.table_file.empty()) {
+      const std::string where = plan::text(tuned_for(options, options.engines[0]));
+      std::fprintf(to_,
+                   options.table.rules.empty() ? "# %s has nothing for %s: built-in rules\n"
+                                               : "# algorithms of %s for %s\n",
+                   options.table_file.c_str(), where.c_str());
+    }
     std::fprintf(to_,
                  "# lockstep bench %s: %d ranks, engine %s, %s memory, %d iterations, %d before\n"
                  "#\n"
@@ -342,6 +351,19 @@ class Report {
   }
 
  private:
+  /// Of a network that is not there: which algorithm should be the fastest.
+  void say_formulas() const {
+    const plan::Collective operation = collective_of(options_.operation);
+    // Other operations have no formula for links of two kinds.
+    const bool has_formula =
+        operation == plan::Collective::all_reduce || options_.hosts.size() == 1;
+    if (!options_.network || !hosts_are_alike(options_) || !has_formula) return;
+    const plan::AlgorithmTable chosen = plan::cheapest_by_size(
+        operation, plan::two_levels(options_.network->placement), bench_sizes(options_));
+    std::fprintf(to_, "# the fastest that keeps the bits, by the formulas: %s\n",
+                 plan::text(chosen).c_str());
+  }
+
   nlohmann::json column(int64_t bytes, const Timing& timing) {
     if (!timing.available) {
       std::fprintf(to_, "%9s %8s %8s %8s", "N/A", "N/A", "N/A", "N/A");
@@ -379,10 +401,10 @@ int measure(const std::shared_ptr<Group>& world, const BenchOptions& options) {
   std::unique_ptr<Report> report;
   if (world->rank() == 0) report = std::make_unique<Report>(options, world->size());
   int64_t wrong = 0;
-  for (const plan::Algorithm algorithm : options.algorithms) {
+  for (const auto& [algorithm, sizes] : bench_passes(options)) {
     if (report) report->begin(algorithm);
     world->set_algorithms(table_of(options, algorithm));
-    for (const int64_t bytes : bench_sizes(options)) {
+    for (const int64_t bytes : sizes) {
       Measurement measurement(*world, options, algorithm, bytes);
       const Timing apart = measurement.run(/*in_place=*/false);
       const Timing in_place = measurement.run(/*in_place=*/true);

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/own_program.h"
 #include "lockstep/base/str.h"
+#include "lockstep/cli/algorithm_file.h"
 #include "lockstep/cli/arguments.h"
 #include "lockstep/cli/config.h"
 #include "lockstep/cli/job.h"
@@ -86,6 +87,15 @@ void require_joinable(const TrainArguments& args, const plan::TrainConfig& confi
   }
 }
 
+void say(const std::string& line) {
+  if (!line.empty()) std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+/// 0 if they hold unequal numbers of ranks.
+int hosts_of(const launch::Place& place) {
+  return place.world_size % place.local_size == 0 ? place.world_size / place.local_size : 0;
+}
+
 /// Starts this command again, as the ranks of an MPI.
 [[noreturn]] void start_with_mpi(const TrainArguments& args) {
   std::vector<std::string> command = {base::own_program(), "train"};
@@ -110,7 +120,7 @@ int run_ranks(const JoinedRun& run, int ranks, const launch::Share& share) {
 
 /// Rank 0 of a job: all that is said and checked once. `place`: where another launcher put it.
 int lead(TrainArguments args, const std::optional<launch::Place>& place) {
-  const ResolvedConfig resolved = resolve_config(args.sources);
+  ResolvedConfig resolved = resolve_config(args.sources);
   const plan::TrainConfig& config = resolved.config;
   if (args.print_config) {
     std::fputs(config_as_toml(resolved).c_str(), stdout);
@@ -121,17 +131,23 @@ int lead(TrainArguments args, const std::optional<launch::Place>& place) {
     args.ranks = place->world_size;
   }
   plan::check(config, args.ranks);
+  const std::string algorithms =
+      follow_table(resolved.config, args.ranks, place ? hosts_of(*place) : 1);
   // What a model of one's own needs, and reads, its program knows.
   const bool ours = config.run.worker.empty();
   if (ours) require_memory(config, args.ranks);
   const RunData data = ours ? open_data(config) : RunData{};
-  if (args.dry_run) return dry_run(args, config, data);
+  if (args.dry_run) {
+    say(algorithms);
+    return dry_run(args, config, data);
+  }
 
   const std::string worker = worker_program(config.run.worker);  // missing: said before all else
   if (config.comm.engine == "mpi" && !place && args.ranks > 1) start_with_mpi(args);
   const std::string folder = create_run_folder(resolved);
   std::fprintf(stderr, "run %s, %d %s\n", folder.c_str(), args.ranks,
                args.ranks == 1 ? "rank" : "ranks");
+  say(algorithms);
   const JoinedRun run{folder, worker, config.comm.engine, config.comm.timeout_s};
   const launch::Share share = place ? start_joined(*place, run) : launch::Share{};
   const int code = run_ranks(run, place ? 1 : args.ranks, share);

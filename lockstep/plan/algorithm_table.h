@@ -5,14 +5,17 @@
 #include <limits>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "lockstep/plan/collective_steps.h"
 
 namespace lockstep::plan {
 
 struct AlgorithmRule {
-  Collective operation;
-  Algorithm algorithm;
+  Collective operation = Collective::all_reduce;
+  Algorithm algorithm = Algorithm::direct;
   int64_t most_bytes = std::numeric_limits<int64_t>::max();  // of a rank's tensor
+  bool operator==(const AlgorithmRule&) const = default;
 };
 
 /// The same on every rank of a job: it decides what messages they exchange.
@@ -22,6 +25,12 @@ struct AlgorithmTable {
   std::vector<std::vector<int>> hosts;
 
   Algorithm choose(Collective operation, int64_t bytes) const;
+  bool operator==(const AlgorithmTable&) const = default;
 };
+
+/// {"rules": [{"operation": "all_reduce", "algorithm": "halving", "up_to_bytes": 4096}, ...],
+/// "hosts": [[0, 1], [2, 3]]}, and back. Throws UsageError for what is no such thing.
+nlohmann::json to_json(const AlgorithmTable& table);
+AlgorithmTable algorithm_table_from_json(const nlohmann::json& json);
 
 }  // namespace lockstep::plan

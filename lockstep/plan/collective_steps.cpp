@@ -100,6 +100,18 @@ Algorithm parse_algorithm(std::string_view name) {
                              "Algorithms: ", base::joined(names), "."));
 }
 
+Collective parse_collective(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Collective operation :
+       {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+        Collective::broadcast, Collective::reduce, Collective::all_to_all}) {
+    names.push_back(name_of(operation));
+    if (names.back() == name) return operation;
+  }
+  throw UsageError(base::str("there is no collective \"", name,
+                             "\".\n  Collectives: ", base::joined(names), "."));
+}
+
 std::vector<Algorithm> algorithms_of(Collective operation) {
   using enum Algorithm;
   switch (operation) {

@@ -40,6 +40,7 @@ std::string name_of(Algorithm algorithm);
 
 /// Throws UsageError, listing the names there are.
 Algorithm parse_algorithm(std::string_view name);
+Collective parse_collective(std::string_view name);
 
 /// The algorithms there are for `operation`, in the order of the enumeration.
 std::vector<Algorithm> algorithms_of(Collective operation);

@@ -62,14 +62,26 @@ SumPlan reduce_plan(const StepInputs& inputs) {
   return plan_sum(inputs.batch.grains, terms_by_rank);
 }
 
+namespace {
+
+CollectivePlan message_plan(const StepInputs& inputs, const SumPlan& sum, Algorithm algorithm,
+                            int64_t count) {
+  if (!ranks_are_leaves(sum)) return plan_all_reduce(sum, count);
+  if (algorithm != Algorithm::hierarchical) return plan_all_reduce(algorithm, sum.ranks, count);
+  return plan_hierarchical_all_reduce(inputs.algorithms.hosts, count);
+}
+
+}  // namespace
+
 int64_t planned_bytes(const StepInputs& inputs, int rank) {
   const SumPlan sum = reduce_plan(inputs);
   const auto bytes_of = [&](int64_t count, int64_t bytes_per_element) {
-    if (!inputs.messages) return all_reduce_bytes(sum, rank, count, bytes_per_element);
-    const CollectivePlan plan = ranks_are_leaves(sum)
-                                    ? plan_all_reduce(*inputs.messages, sum.ranks, count)
-                                    : plan_all_reduce(sum, count);
-    return bytes_received(plan, rank, bytes_per_element);
+    const Algorithm algorithm =
+        inputs.algorithms.choose(Collective::all_reduce, count * bytes_per_element);
+    if (algorithm == Algorithm::direct && !inputs.sends_messages) {
+      return all_reduce_bytes(sum, rank, count, bytes_per_element);
+    }
+    return bytes_received(message_plan(inputs, sum, algorithm, count), rank, bytes_per_element);
   };
   int64_t bytes = bytes_of(1, kLossBytes);
   for (const Bucket& bucket : inputs.buckets.buckets) {

@@ -12,13 +12,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "lockstep/plan/algorithm_table.h"
 #include "lockstep/plan/batch_plan.h"
 #include "lockstep/plan/buckets.h"
-#include "lockstep/plan/collective_steps.h"
 
 namespace lockstep::plan {
 
@@ -54,9 +53,10 @@ struct StepInputs {
   BucketPlan buckets;
   ParamTable table;
   bool overlap = true;  // false: every reduce comes after the last backward
-  /// Reduces are messages, by this algorithm where it takes their terms, else direct; none: one
-  /// pass over shared memory.
-  std::optional<Algorithm> messages = std::nullopt;
+  /// How each reduce is carried out, where its algorithm takes the terms; else by direct messages.
+  AlgorithmTable algorithms = {};
+  /// Direct reduces are messages too; else one pass over shared memory.
+  bool sends_messages = false;
 };
 
 /// Replicated data parallelism: leaves in contiguous runs, folded locally, reduced once a step.

@@ -153,6 +153,10 @@ const std::vector<Row>& table() {
        Real{AT(comm.first_bucket_mb), 0, 65'536, kAbove}},
       {"comm.algorithm", "of the sums over ranks: those that keep the bits for any number of ranks",
        Choice{AT(comm.algorithm), {"auto", "direct", "halving", "binomial"}}},
+      {"comm.table",
+       "file of `lockstep bench --tune`: which algorithm for which size, unless comm.algorithm is "
+       "forced",
+       Text{AT(comm.table), /*may_be_empty=*/true}},
       {"comm.overlap", "communicate while backward still runs", Flag{AT(comm.overlap)}},
       {"comm.timeout_s", "seconds a rank waits for its peers before it reports who is missing",
        Real{AT(comm.timeout_s), 0.1, 604'800}},
@@ -395,6 +399,7 @@ Json to_json(const TrainConfig& config) {
     const size_t dot = row.name.find('.');
     json[row.name.substr(0, dot)][row.name.substr(dot + 1)] = get_value(config, row.name);
   }
+  if (!config.algorithms.rules.empty()) json["algorithms"] = to_json(config.algorithms);
   return json;
 }
 
@@ -402,6 +407,10 @@ TrainConfig from_json(const Json& json) {
   if (!json.is_object()) throw UsageError("a config is an object of sections");
   TrainConfig config;
   for (const auto& [section, keys] : json.items()) {
+    if (section == "algorithms") {
+      config.algorithms = algorithm_table_from_json(keys);
+      continue;
+    }
     if (!keys.is_object()) {
       throw UsageError(base::str("\"", section, "\" is no section with keys in it"));
     }

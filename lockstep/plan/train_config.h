@@ -10,6 +10,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/plan/algorithm_table.h"
+
 namespace lockstep::plan {
 
 /// Kinds of model that Lockstep brings.
@@ -75,6 +77,7 @@ struct TrainConfig {
     double first_bucket_mb = 1;
     bool overlap = true;
     std::string algorithm = "auto";  // auto | direct | halving | binomial
+    std::string table;               // a file of `lockstep bench --tune`; empty: built-in rules
     double timeout_s = 120;
   } comm;
   struct {
@@ -84,6 +87,9 @@ struct TrainConfig {
     std::string http;  // "HOST:PORT" of /metrics for Prometheus; empty: none
     bool profile = false;
   } log;
+  /// What comm.table says for the ranks of the run. No key: the command that starts the run reads
+  /// the file once, and all ranks follow what it found.
+  AlgorithmTable algorithms;
 };
 
 /// One key of the table.

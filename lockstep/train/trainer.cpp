@@ -212,18 +212,18 @@ TrainResult Trainer::train_to_the_end() {
   return result;
 }
 
-/// Of the reduces, which the plan of their bytes follows.
+/// Of the reduces, which the plan of their bytes follows. What is forced goes before a table.
 void Trainer::choose_algorithm() {
+  net::Group& dp = context_.dp->group();
   if (config_.comm.algorithm != "auto") {
-    context_.dp->group().set_algorithms(
+    dp.set_algorithms(
         {.rules = {{plan::Collective::all_reduce, plan::parse_algorithm(config_.comm.algorithm)}},
          .hosts = {}});
+  } else if (!config_.algorithms.rules.empty()) {
+    dp.set_algorithms(config_.algorithms);
   }
-  const plan::Algorithm algorithm =
-      context_.dp->group().algorithms().choose(plan::Collective::all_reduce, 0);
-  if (algorithm != plan::Algorithm::direct || plan::sends_messages(config_.comm.engine)) {
-    inputs_.messages = algorithm;
-  }
+  inputs_.algorithms = dp.algorithms();
+  inputs_.sends_messages = plan::sends_messages(config_.comm.engine);
 }
 
 /// On all ranks together: one may hear of a request a step before its peers.

@@ -126,6 +126,56 @@ TEST(Bench, MemoryThatTheMachineLacksIsRefusedBeforeAnythingRuns) {
                OutOfMemory);
 }
 
+TEST(Bench, ATableIsMadeOfAllOperationsOrOfThoseNamed) {
+  BenchOptions options;
+  ASSERT_TRUE(parse_bench({"--tune", "t.toml", "-n", "4"}, options));
+  EXPECT_EQ(options.tuned_operations.size(), plan::kTunedOperations.size());
+  EXPECT_EQ(bench_sizes(options),
+            (std::vector<int64_t>{256, 2048, 16'384, 131'072, 1 << 20, 8 << 20}));
+  options = {};
+  ASSERT_TRUE(
+      parse_bench({"broadcast,all_reduce", "--tune", "t.toml", "-b", "8", "-e", "64"}, options));
+  EXPECT_EQ(options.tuned_operations,
+            (std::vector{net::Operation::broadcast, net::Operation::all_reduce}));
+  EXPECT_EQ(bench_sizes(options), (std::vector<int64_t>{8, 64}));
+
+  EXPECT_THAT(refusal({"all_to_all", "--tune", "t.toml"}), HasSubstr("no size that all ranks"));
+  EXPECT_THAT(refusal({"all_reduc", "--tune", "t.toml"}), HasSubstr("Did you mean \"all_reduce\""));
+  EXPECT_THAT(refusal({"all_reduce,broadcast"}), HasSubstr("one operation"));
+  EXPECT_THAT(refusal({"--tune", "t.toml", "-n", "1"}), HasSubstr("-n 2 or more"));
+  EXPECT_THAT(refusal({"all_reduce", "--rounds", "2"}), HasSubstr("--tune FILE"));
+  EXPECT_THAT(refusal({"--tune", "t.toml", "--plan"}), HasSubstr("--plan starts nothing"));
+  for (const char* unheard : {"--fit", "--json", "--algorithm=ring", "--table=t.toml"}) {
+    EXPECT_THAT(refusal({"all_reduce", "--tune", "t.toml", unheard}), HasSubstr("Leave out"));
+  }
+  EXPECT_THAT(refusal({"all_reduce", "--table", "t.toml", "--engine", "shm,threads"}),
+              HasSubstr("wants one --engine"));
+  EXPECT_THAT(refusal({"all_reduce", "--table", "t.toml", "--algorithm", "ring"}),
+              HasSubstr("leave out --algorithm"));
+}
+
+TEST(Bench, SizesAreMeasuredByTheAlgorithmOfTheTable) {
+  using plan::Algorithm;
+  const files::TempFolder here("bench");
+  const std::string table = here.file("t.toml");
+  std::ofstream(table) << "schema = 1\n[[tables]]\nengine = \"threads\"\nranks = 4\nhosts = 2\n"
+                          "[[tables.all_reduce]]\nalgorithm = \"binomial\"\nup_to_bytes = 64\n"
+                          "[[tables.all_reduce]]\nalgorithm = \"hierarchical\"\n";
+  const auto passes = [&](const std::string& operation, const std::string& per_host) {
+    BenchOptions options;
+    EXPECT_TRUE(parse_bench({operation, "-n", "4", "--engine", "threads", "--ranks-per-host",
+                             per_host, "--table", table, "-b", "16", "-e", "256", "-f", "4"},
+                            options));
+    return bench_passes(options);
+  };
+  const std::vector<BenchPass> expected = {{Algorithm::binomial, {16, 64}},
+                                           {Algorithm::hierarchical, {256}}};
+  EXPECT_EQ(passes("all_reduce", "2"), expected);
+  const std::vector<BenchPass> built_in = {{Algorithm::direct, {16, 64, 256}}};
+  EXPECT_EQ(passes("all_reduce", "4"), built_in);
+  EXPECT_EQ(passes("broadcast", "2"), built_in);
+}
+
 // nccl-tests, doc/PERFORMANCE.md.
 TEST(Bench, BusBandwidthFactors) {
   EXPECT_DOUBLE_EQ(bus_factor(net::Operation::all_reduce, 4), 1.5);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "tests/command/command.h"
 
@@ -57,6 +58,20 @@ INSTANTIATE_TEST_SUITE_P(
                 {"train", "--preset", "nano", "-n", "5"},
                 2,
                 {"5", "4", "numerics.grains"}},
+        Mistake{"NoTableOfAlgorithms",
+                {"train", "--preset", "nano", "-n", "2", "--set", "comm.table=nowhere.toml"},
+                2,
+                {"nowhere.toml", "lockstep bench --tune"}},
+        Mistake{"NoSuchSlowRank",
+                {"bench", "all_reduce", "-n", "2", "--engine", "threads", "--topology",
+                 "nowhere.toml", "--slow-rank", "2"},
+                2,
+                {"ranks 0 to 1"}},
+        Mistake{"MoreMemoryThanThereIs",
+                {"bench", "all_reduce", "-n", "2", "--memory", "ordinary", "-b", "900000G", "-e",
+                 "900000G"},
+                7,
+                {"smaller -e"}},
         Mistake{"NoRanks", {"train", "--preset", "nano", "-n", "0"}, 2, {"0"}},
         Mistake{"MissingData",
                 {"train", "--preset", "nano", "--set", "data.train=nowhere/train.bin"},
@@ -146,10 +161,60 @@ TEST(Usage, BenchSetsEnginesSideBySide) {
   EXPECT_EQ(engines[1]["results"].size(), 2u);
 }
 
+/// Times of a model are the same every time: the table is, too, and so are the algorithms by it.
+TEST(Usage, BenchTunesATableAndFollowsIt) {
+  const TempFolder here;
+  const std::string topology = here.file("c.toml");
+  const std::string table = here.file("t.toml");
+  std::ofstream(topology) << "[[hosts]]\nnames = [\"a\", \"b\"]\npackages = [[\"4\"]]\n"
+                             "[links.cache]\nlatency_us = 0.2\ngb_per_s = 20\n"
+                             "[links.network]\nlatency_us = 10\ngb_per_s = 1\n";
+  const std::vector<std::string> on_it = {
+      "-n", "8",  "--engine", "threads", "--topology", topology, "-b", "256",
+      "-e", "1M", "-f",       "64",      "--iters",    "1",      "-w", "0"};
+  const auto bench = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "bench");
+    words.insert(words.end(), on_it.begin(), on_it.end());
+    return lockstep(words);
+  };
+  const CommandResult tuned =
+      bench({"all_reduce,reduce_scatter", "--tune", table, "--rounds", "2"});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  EXPECT_NE(tuned.err.find("by the formulas: all_reduce: direct to 256 B, hierarchical\n"),
+            std::string::npos)
+      << tuned.err;
+  EXPECT_NE(
+      tuned.out.find("all_reduce: hierarchical; reduce_scatter: direct to 16.0 KiB, halving\n"),
+      std::string::npos)
+      << tuned.out;
+
+  const CommandResult followed = bench({"reduce_scatter", "--table", table, "--json"});
+  ASSERT_EQ(followed.exit_code, 0) << followed.err;
+  const auto results = nlohmann::json::parse(followed.out)["results"];
+  EXPECT_EQ(results[0]["algorithm"], "direct");
+  EXPECT_EQ(results[2]["algorithm"], "halving");
+
+  // Another number of ranks is added; measured again, the first one stays as it is.
+  const std::string before = text_of(table);
+  ASSERT_EQ(lockstep({"bench", "all_reduce", "--tune", table, "-n", "2", "--engine", "threads",
+                      "-e", "256", "--iters", "1", "--rounds", "1"})
+                .exit_code,
+            0);
+  EXPECT_TRUE(text_of(table).starts_with(before)) << text_of(table);
+  EXPECT_NE(text_of(table).find("ranks = 2"), std::string::npos);
+  std::ofstream(table) << "schema = 9\n";
+  const CommandResult refused = bench({"--tune", table});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find(table + ":1: this lockstep reads schema 1"), std::string::npos)
+      << refused.err;
+}
+
 TEST(Usage, BenchPrintsThePlanAndStartsNothing) {
   const CommandResult result =
       lockstep({"bench", "all_reduce", "-n", "4", "-b", "256", "--algorithm", "ring", "--plan"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(result.out.starts_with("all_reduce ring, 4 ranks, 64 elements\nround 0: "))
+      << result.out;
   EXPECT_NE(result.out.find("round 5:"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("rank 0 sends [48,64) to 1"), std::string::npos) << result.out;
 }

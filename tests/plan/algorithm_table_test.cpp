@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+
 namespace lockstep::plan {
 namespace {
 
@@ -16,6 +20,20 @@ TEST(AlgorithmTable, TheFirstRuleThatFitsDecides) {
   EXPECT_EQ(table.choose(Collective::all_reduce, (1 << 20) + 1), Algorithm::direct);
   EXPECT_EQ(table.choose(Collective::broadcast, int64_t{1} << 40), Algorithm::binomial);
   EXPECT_EQ(table.choose(Collective::all_gather, 8), Algorithm::direct);
+}
+
+TEST(AlgorithmTable, TravelsAsJson) {
+  const AlgorithmTable table{.rules = {{Collective::all_reduce, Algorithm::hierarchical, 1024},
+                                       {Collective::broadcast, Algorithm::binomial}},
+                             .hosts = {{0, 1}, {2, 3}}};
+  EXPECT_EQ(algorithm_table_from_json(to_json(table)), table);
+  EXPECT_EQ(algorithm_table_from_json(to_json(AlgorithmTable{})), AlgorithmTable{});
+  for (const char* wrong :
+       {"{}", "[]", R"({"hosts": [], "rules": [{"operation": "all_reduce"}]})",
+        R"({"hosts": [], "rules": [{"operation": "all_reduce", "algorithm": "rign"}]})",
+        R"({"hosts": [], "rules": [{"operation": "all_reuse", "algorithm": "ring"}]})"}) {
+    EXPECT_THROW(algorithm_table_from_json(nlohmann::json::parse(wrong)), UsageError) << wrong;
+  }
 }
 
 }  // namespace

@@ -153,7 +153,8 @@ TEST(PlannedBytes, OfMessagesAreTheClosedForm) {
   for (const Algorithm algorithm : {Algorithm::direct, Algorithm::halving}) {
     for (const int ranks : {1, 2, 4, 8}) {
       StepInputs inputs = inputs_of(8, ranks);
-      inputs.messages = algorithm;
+      inputs.sends_messages = true;
+      inputs.algorithms.rules = {{Collective::all_reduce, algorithm}};
       int64_t total = 0;
       for (int rank = 0; rank < ranks; ++rank) total += planned_bytes(inputs, rank);
       EXPECT_EQ(total, 2 * (ranks - 1) * (inputs.buckets.numel * 4 + 8)) << ranks;
@@ -165,7 +166,8 @@ TEST(PlannedBytes, OfMessagesAreTheClosedForm) {
 TEST(PlannedBytes, OfMessagesOfSeveralTermsAreDirect) {
   StepInputs inputs = inputs_of(8, 3);
   const auto total = [&](Algorithm algorithm) {
-    inputs.messages = algorithm;
+    inputs.sends_messages = true;
+    inputs.algorithms.rules = {{Collective::all_reduce, algorithm}};
     return planned_bytes(inputs, 0) + planned_bytes(inputs, 1) + planned_bytes(inputs, 2);
   };
   EXPECT_EQ(total(Algorithm::halving), total(Algorithm::direct));
