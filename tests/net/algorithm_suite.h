@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <numeric>
 #include <ostream>
 
@@ -245,6 +246,32 @@ TEST_P(Algorithms, BroadcastFromEveryRoot) {
           ASSERT_EQ(x[i], value<float>(2, root, i)) << "root " << root << " element " << i;
         }
       }
+    }
+  });
+}
+
+/// Ranks exchange the very messages of an all-reduce, so they end with its bits.
+TEST_P(Algorithms, AReduceScatterAndAnAllGatherAreAnAllReduce) {
+  run(Collective::reduce_scatter, [](Group& group, Algorithm algorithm) {
+    group.set_algorithms({.rules = {{Collective::reduce_scatter, algorithm},
+                                    {Collective::all_gather, algorithm},
+                                    {Collective::all_reduce, algorithm}},
+                          .hosts = {}});
+    for (const int64_t count : {int64_t{1}, int64_t{1000}, int64_t{4099}}) {
+      std::vector<int64_t> counts;
+      for (int r = 0; r < group.size(); ++r) {
+        counts.push_back(plan::slice_of(count, group.size(), r).size());
+      }
+      std::vector<float> whole;
+      for (int64_t i = 0; i < count; ++i) whole.push_back(value<float>(8, group.rank(), i));
+      const std::vector<float> terms = whole;
+      std::vector<float> slice(static_cast<size_t>(counts[static_cast<size_t>(group.rank())]));
+      std::vector<float> gathered(terms.size());
+      group.reduce_scatter(terms.data(), slice.data(), counts, DType::f32);
+      group.all_gather(slice.data(), gathered.data(), counts, DType::f32);
+      group.all_reduce(whole.data(), count, DType::f32);
+      EXPECT_EQ(std::memcmp(gathered.data(), whole.data(), whole.size() * sizeof(float)), 0)
+          << count << " elements";
     }
   });
 }

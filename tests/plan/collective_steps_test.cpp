@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <sstream>
 #include <stdexcept>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/plan/collective_check.h"
 #include "tests/plan/collective_cases.h"
+#include "tests/plan/pictures.h"
 #include "tests/plan/property.h"
 #include "tests/plan/tree_reference.h"
 
@@ -276,48 +273,17 @@ TEST(CollectiveSteps, ReadAsText) {
             "         rank 1 sets [0,4) = scratch [0,4) + [0,4)\n");
 }
 
-/// The lines of a text, each with its round: "round 0: rank 1 sends ...".
-std::vector<std::string> lines_with_rounds(std::istream& text) {
-  std::vector<std::string> lines;
-  std::string round;
-  for (std::string line; std::getline(text, line);) {
-    line.erase(0, line.find_first_not_of(' '));
-    if (line.empty()) break;
-    if (line.starts_with("round")) {
-      round = line.substr(0, line.find("rank"));
-    } else if (line != "...") {
-      line = round + line;
-    }
-    lines.push_back(line);
-  }
-  return lines;
-}
-
 TEST(CollectiveSteps, PicturesInTheDocumentArePlans) {
-  std::map<std::string, CollectivePlan> pictures;
+  const std::string page = "collective_algorithms.md";
   for (const Algorithm algorithm : plain_all_reduces()) {
     if (algorithm == Algorithm::tree) continue;
-    pictures.emplace("all_reduce " + name_of(algorithm), plan_all_reduce(algorithm, 4, 64));
+    expect_picture(page, plan_all_reduce(algorithm, 4, 64));
   }
-  pictures.emplace("all_gather bruck", plan_all_gather(Algorithm::bruck, {16, 16, 16, 16}));
-
-  for (const auto& [title, plan] : pictures) {
-    std::ifstream page(std::filesystem::path(__FILE__).parent_path().parent_path().parent_path() /
-                       "docs/concepts/collective_algorithms.md");
-    std::string line;
-    while (std::getline(page, line) && line != "    " + title + ", 4 ranks, 64 elements") {
-    }
-    const auto shown = lines_with_rounds(page);
-    ASSERT_FALSE(shown.empty()) << title;
-    std::istringstream text(to_text(plan));
-    const auto printed = lines_with_rounds(text);
-    // Lines between may be left out, marked by dots or not.
-    auto at = printed.begin();
-    for (const std::string& wanted : shown) {
-      if (wanted == "...") continue;
-      at = std::find(at, printed.end(), wanted);
-      ASSERT_NE(at, printed.end()) << title << ": " << wanted;
-    }
+  expect_picture(page, plan_hierarchical_all_reduce(runs_of(4, 8), 128), 128);
+  expect_picture("same_bits.md", plan_all_reduce(Algorithm::direct, 6, 96), 96);
+  expect_picture(page, plan_all_gather(Algorithm::bruck, {16, 16, 16, 16}));
+  for (const Algorithm algorithm : algorithms_of(Collective::all_to_all)) {
+    expect_picture(page, plan_all_to_all(algorithm, equal_splits(4, 16)));
   }
 }
 
