@@ -12,6 +12,7 @@
 #include "lockstep/base/units.h"
 #include "lockstep/cli/algorithm_file.h"
 #include "lockstep/cli/capture.h"
+#include "lockstep/files/atomic_file.h"
 #include "lockstep/launch/cores.h"
 
 namespace lockstep::cli {
@@ -126,7 +127,9 @@ std::vector<plan::SizeTimes> times_of(const std::vector<nlohmann::json>& rounds)
 }
 
 int tune(const BenchOptions& options) {
-  (void)read_algorithm_file_if_any(options.tune_file);  // before anything is measured
+  // Before a minute of measuring: what is there can be read, and something can be put there.
+  (void)read_algorithm_file_if_any(options.tune_file);
+  (void)files::AtomicFile{options.tune_file};
   for (const std::string& engine : options.engines) {
     plan::TunedSection section{
         .where = tuned_for(options, engine), .machine = machine_of(options), .rows = {}};
