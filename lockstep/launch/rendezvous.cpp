@@ -145,6 +145,18 @@ Message Rendezvous::knock(const std::string& where, const std::string& patience)
 }
 
 Share Rendezvous::share() {
+  const Message start = next_start();
+  try {
+    return share_of(start);
+  } catch (const nlohmann::json::exception&) {
+    throw CommError(base::str("rendezvous at ", options_.host, ":", options_.port,
+                              ": node 0 starts the ranks in words that this node does not know.\n  "
+                              "Install one version of Lockstep on all nodes."));
+  }
+}
+
+/// What node 0 says of the coming start.
+Message Rendezvous::next_start() {
   const auto deadline = Clock::now() + options_.timeout;
   while (start_.is_null()) {
     pump();
@@ -153,7 +165,10 @@ Share Rendezvous::share() {
       throw CommError("node 0 does not say how all ranks start again: its launcher is gone.");
     }
   }
-  const Message start = std::exchange(start_, Message());
+  return std::exchange(start_, Message());
+}
+
+Share Rendezvous::share_of(const Message& start) const {
   Share share;
   share.first_rank = start.at("first_rank").get<int>();
   share.world_size = start.at("world_size").get<int>();

@@ -66,6 +66,8 @@ class Rendezvous : public Nodes {
   void send(const rendezvous::Message& message);
   void pump();
   std::optional<rendezvous::Message> take(const std::string& type);
+  rendezvous::Message next_start();
+  Share share_of(const rendezvous::Message& start) const;
 
   NodeOptions options_;
   std::unique_ptr<RendezvousLeader> leader_;    // on node 0

@@ -223,6 +223,27 @@ TEST(Door, ANodeDoesNotBelieveAListenerWithoutTheToken) {
   expect_contains(one, "it does not know the job token of this launcher");
 }
 
+/// Whoever knows the token may still be of another make.
+TEST(Door, AStartThatCannotBeReadIsRefusedInWords) {
+  for (const char* start :
+       {R"({"type":"start"})", R"({"type":"start","first_rank":"0","world_size":2})"}) {
+    const int port = launch::free_port();
+    const Descriptor listener = launch::rendezvous::listen_on("127.0.0.1", port);
+    std::string one;
+    std::thread comes([&] { one = outcome_of(node(1, port)); });
+    std::optional<Descriptor> connection;
+    while (!(connection = launch::rendezvous::accept_from(listener))) std::this_thread::yield();
+    launch::rendezvous::Channel channel(std::move(*connection), launch::rendezvous::Side::listens,
+                                        kToken);
+    while (!channel.greet()) std::this_thread::yield();
+    while (!channel.receive()) std::this_thread::yield();  // its hello
+    channel.send({{"type", "welcome"}});
+    channel.send(nlohmann::json::parse(start));
+    comes.join();
+    expect_contains(one, "in words that this node does not know");
+  }
+}
+
 TEST(Door, OnlyTheLoopbackGoesWithoutAToken) {
   NodeOptions options = node(0, 1);
   options.token = "";
