@@ -148,6 +148,14 @@ void Group::broadcast(void* data, int64_t count, DType type, int root) {
     g.runner().broadcast(algorithm, data, count, type, root, call.entry());
     return;
   }
+  if (bytes <= plan::kInlineBytes) {
+    if (g.rank == root) g.offer(mine, data, bytes);
+    g.meet_root(mine);
+    if (g.rank == root) return;
+    copy(data, g.came_with(root).inline_data(), bytes);
+    call.entry().bytes += bytes;
+    return;
+  }
   if (g.rank == root) {
     g.offer(mine, data, bytes);
   } else if (bytes >= kSharedCopyBytes) {
@@ -178,7 +186,6 @@ void Group::broadcast(void* data, int64_t count, DType type, int root) {
     copy(data, from, mine_to_copy);
     call.entry().bytes += mine_to_copy;
   }
-  if (g.came_with(root).inlined) return;
   // The root waits for all who read its memory; they wait for what it stores.
   if (g.rank == root) {
     g.step();

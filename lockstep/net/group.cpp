@@ -133,7 +133,7 @@ std::shared_ptr<Group> Group::subgroup(const std::vector<int>& ranks, const std:
   auto impl =
       std::make_unique<Impl>(impl_->endpoint, impl_->endpoint.impl().self.lock(), name, everyone);
   impl->timeout = impl_->timeout;
-  impl->algorithms = impl_->algorithms;
+  impl->take_table(impl_->given_algorithms);
   // From here on it is left like any other group, whatever happens.
   const std::shared_ptr<Group> group(new Group(std::move(impl)));
   group->impl_->connect();
@@ -152,7 +152,7 @@ void Group::set_timeout(std::chrono::milliseconds timeout) {
 }
 
 void Group::set_algorithms(plan::AlgorithmTable algorithms) {
-  impl_->algorithms = std::move(algorithms);
+  impl_->take_table(std::move(algorithms));
   if (impl_->plans) impl_->plans->forget();  // a hierarchical plan is of the hosts it was made for
 }
 

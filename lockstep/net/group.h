@@ -83,6 +83,8 @@ class Group {
   /// of `out`.
   void all_gather(const void* in, void* out, std::span<const int64_t> counts, DType type);
 
+  /// Of at most 256 bytes the root waits for nobody, and the others only for it: a mismatch with
+  /// another rank is found in the next call.
   void broadcast(void* data, int64_t count, DType type, int root);
 
   /// Sends send_counts[r] elements to each rank r and receives recv_counts[r] from it, back to

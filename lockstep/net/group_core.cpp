@@ -22,9 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLookInterval{100};  // between looks at peers' processes
 constexpr std::chrono::microseconds kNapForWord{20};     // of another host
-// A network's latency, twice more than direct has, is small beside the bytes saved.
-constexpr int64_t kHierarchicalBytes = 32 * KiB;
-constexpr int kSpinsPerLook = 20;  // a look at the network is no spin
+constexpr int kSpinsPerLook = 20;                        // a look at the network is no spin
 
 std::string seconds_text(std::chrono::milliseconds time) {
   std::array<char, 32> text{};
@@ -54,8 +52,7 @@ Group::Impl::Impl(Endpoint& endpoint, std::shared_ptr<Endpoint> keeps_endpoint, 
       name(std::move(name)),
       at_point(endpoint.impl().options.at_point ? &endpoint.impl().options.at_point : nullptr),
       checks(endpoint.impl().options.checks),
-      timeout(endpoint.impl().options.timeout),
-      algorithms(endpoint.impl().options.algorithms) {
+      timeout(endpoint.impl().options.timeout) {
   if (endpoint.impl().options.oversubscribed) patience = Patience::oversubscribed();
   seconds_per_tick();  // starts its clock
   for (const Seats::Member& member : everyone) {
@@ -75,7 +72,7 @@ Group::Impl::Impl(Endpoint& endpoint, std::shared_ptr<Endpoint> keeps_endpoint, 
   outboxes.resize(static_cast<size_t>(size()));
   taken.resize(static_cast<size_t>(size()));
   lines[rank]->name.set(this->name);
-  hosts_are_subtrees = spans_hosts && plan::hosts_are_subtrees(hosts());
+  take_table(endpoint.impl().options.algorithms);
 }
 
 Group::Impl::~Impl() {
@@ -147,6 +144,11 @@ void Group::Impl::record(Operation operation, int64_t count, DType type, ReduceO
 Descriptor& Group::Impl::prepare(const What& what) {
   throw_if_finished();
   current.clear();
+  if (others_are_to_meet) {
+    others_are_to_meet = false;
+    waiting = false;
+    meet_peers();
+  }
   ++sequence;
   ++collectives;
   Descriptor& mine = lines[rank]->slots[sequence & 1];
@@ -170,24 +172,22 @@ Descriptor& Group::Impl::prepare(const What& what) {
 
 plan::Algorithm Group::Impl::algorithm_for(plan::Collective operation, int64_t bytes) const {
   if (size() == 1) return plan::Algorithm::direct;
-  const auto is_of_it = [&](const plan::AlgorithmRule& rule) {
-    return rule.operation == operation;
-  };
-  const bool has_rule = std::any_of(algorithms.rules.begin(), algorithms.rules.end(), is_of_it);
-  if (!has_rule && hosts_are_subtrees && operation == plan::Collective::all_reduce &&
-      bytes >= kHierarchicalBytes) {
-    return plan::Algorithm::hierarchical;
-  }
   return algorithms.choose(operation, bytes);
 }
 
+void Group::Impl::take_table(plan::AlgorithmTable given) {
+  given_algorithms = std::move(given);
+  algorithms = given_algorithms;
+  if (spans_hosts) algorithms = plan::over_hosts(algorithms, hosts(), remote->hosts());
+}
+
 std::vector<std::vector<int>> Group::Impl::hosts() const {
-  std::vector<std::vector<int>> hosts;
   const bool by_table = !algorithms.hosts.empty() || remote == nullptr;
-  for (const std::vector<int>& of_world : by_table ? algorithms.hosts : remote->hosts()) {
+  std::vector<std::vector<int>> hosts;
+  for (const std::vector<int>& of_job : by_table ? algorithms.hosts : remote->hosts()) {
     std::vector<int> here;
     for (int r = 0; r < size(); ++r) {
-      if (std::count(of_world.begin(), of_world.end(), members[r]) > 0) here.push_back(r);
+      if (std::count(of_job.begin(), of_job.end(), members[r]) > 0) here.push_back(r);
     }
     if (!here.empty()) hosts.push_back(std::move(here));
   }
@@ -231,13 +231,28 @@ void Group::Impl::meet(const Descriptor& mine, std::string_view text) {
     remote->tell_call(seats[rank], members, mine, list, sequence, text);
   }
   pass(Point::announced);
-  for (int i = 1; i < size(); ++i) {
-    const int peer = (rank + i) % size();
-    Descriptor& theirs = lines[peer]->slots[sequence & 1];
-    wait_for(peer, theirs.arrived, sequence);
-    if (checks.guard && !same_call(theirs, mine)) fail(mismatch_text(peer, theirs, mine));
-  }
+  meet_peers();
   pass(Point::met);
+}
+
+void Group::Impl::meet_root(const Descriptor& mine) {
+  pass(Point::announce);
+  lines[rank]->slots[sequence & 1].arrived.raise(sequence);
+  pass(Point::announced);
+  if (rank != mine.root) meet_peer(mine.root);
+  others_are_to_meet = true;
+  pass(Point::met);
+}
+
+void Group::Impl::meet_peer(int peer) {
+  const Descriptor& mine = lines[rank]->slots[sequence & 1];
+  Descriptor& theirs = lines[peer]->slots[sequence & 1];
+  wait_for(peer, theirs.arrived, sequence);
+  if (checks.guard && !same_call(theirs, mine)) fail(mismatch_text(peer, theirs, mine));
+}
+
+void Group::Impl::meet_peers() {
+  for (int i = 1; i < size(); ++i) meet_peer((rank + i) % size());
 }
 
 const char* Group::Impl::offered_by(int peer) const {

@@ -93,6 +93,7 @@ struct Group::Impl {
         engine != nullptr || network != nullptr;  // as where hosts are spanned
     return algorithm != plan::Algorithm::direct || (messages_only && size() > 1);
   }
+  void take_table(plan::AlgorithmTable given);
   /// The group's ranks by host.
   std::vector<std::vector<int>> hosts() const;
 
@@ -108,6 +109,12 @@ struct Group::Impl {
   /// Announces the call, waits for every peer, compares. `text`: of a gather of text, for members
   /// on other hosts. Throws CommError.
   void meet(const Descriptor& mine, std::string_view text = {});
+  /// The same for a call whose data are all in the root's descriptor: only the root is waited for,
+  /// and it for nobody. The others are met before the next call overwrites what they may still
+  /// read.
+  void meet_root(const Descriptor& mine);
+  void meet_peers();
+  void meet_peer(int peer);
   /// The descriptor with which group rank `peer` came to the current collective.
   const Descriptor& came_with(int peer) const { return lines[peer]->slots[sequence & 1]; }
   /// What `peer` offered; null if it can be had only through the peer's staging ring.
@@ -250,7 +257,6 @@ struct Group::Impl {
   const bool direct_memory;
   RemoteRanks* const remote;                // of the job's other hosts; null: there are none
   const bool spans_hosts;                   // not all members are on one host
-  bool hosts_are_subtrees = false;          // and hierarchical sums are canonical
   MessageEngine* const engine;              // null: the region carries tensors
   const plan::NetworkModel* const network;  // null: none is modelled
   const std::string name;
@@ -262,7 +268,8 @@ struct Group::Impl {
   const CallChecks checks;
   Patience patience;
   std::chrono::milliseconds timeout;
-  plan::AlgorithmTable algorithms;
+  plan::AlgorithmTable given_algorithms;     // as somebody set them
+  plan::AlgorithmTable algorithms;           // with what the group's hosts suggest
   Ledger ledger;                             // its seconds are brought up to date when read
   std::array<int64_t, kOperations> ticks{};  // in calls, by operation
 
@@ -275,10 +282,11 @@ struct Group::Impl {
   std::string current;   // a message under way; empty in a collective
   std::chrono::steady_clock::time_point deadline;
   std::chrono::steady_clock::time_point next_look;
-  bool waiting = false;            // deadline is set for the current call
-  int waited_for = 0;              // while waiting: who is missing, and waits for nobody itself
-  std::array<Scratch, 2> lists;    // lists too long for a descriptor, by slot
-  std::array<Scratch, 2> bounces;  // copies of data that peers cannot reach, by slot
+  bool waiting = false;             // deadline is set for the current call
+  bool others_are_to_meet = false;  // in the last call (meet_root)
+  int waited_for = 0;               // while waiting: who is missing, and waits for nobody itself
+  std::array<Scratch, 2> lists;     // lists too long for a descriptor, by slot
+  std::array<Scratch, 2> bounces;   // copies of data that peers cannot reach, by slot
   Scratch staging;
   std::unique_ptr<PlanRunner> plans;       // over the region: made when first used
   SumRecipe by_rank;                       // leaf r on rank r

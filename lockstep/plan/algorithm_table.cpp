@@ -1,5 +1,6 @@
 #include "lockstep/plan/algorithm_table.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
@@ -12,6 +13,18 @@ Algorithm AlgorithmTable::choose(Collective operation, int64_t bytes) const {
     if (rule.operation == operation && bytes <= rule.most_bytes) return rule.algorithm;
   }
   return Algorithm::direct;
+}
+
+AlgorithmTable over_hosts(AlgorithmTable given, const std::vector<std::vector<int>>& group_hosts,
+                          const std::vector<std::vector<int>>& job_hosts) {
+  if (given.hosts.empty()) given.hosts = job_hosts;
+  const bool says = std::any_of(given.rules.begin(), given.rules.end(), [](const auto& rule) {
+    return rule.operation == Collective::all_reduce;
+  });
+  if (says || !hosts_are_subtrees(group_hosts)) return given;
+  given.rules.push_back({Collective::all_reduce, Algorithm::direct, kHierarchicalBytes - 1});
+  given.rules.push_back({Collective::all_reduce, Algorithm::hierarchical});
+  return given;
 }
 
 nlohmann::json to_json(const AlgorithmTable& table) {

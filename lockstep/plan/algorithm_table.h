@@ -28,6 +28,16 @@ struct AlgorithmTable {
   bool operator==(const AlgorithmTable&) const = default;
 };
 
+/// From here on the latency of a network, twice more than direct has, is small beside the bytes
+/// that hierarchical saves.
+inline constexpr int64_t kHierarchicalBytes = 32 << 10;
+
+/// Of a group whose ranks are on several hosts: `given` with the hosts, if it has none, and unless
+/// it says otherwise with hierarchical all-reduces where those keep the bits. `group_hosts`: its
+/// own ranks by host; `job_hosts`: those of the job.
+AlgorithmTable over_hosts(AlgorithmTable given, const std::vector<std::vector<int>>& group_hosts,
+                          const std::vector<std::vector<int>>& job_hosts);
+
 /// {"rules": [{"operation": "all_reduce", "algorithm": "halving", "up_to_bytes": 4096}, ...],
 /// "hosts": [[0, 1], [2, 3]]}, and back. Throws UsageError for what is no such thing.
 nlohmann::json to_json(const AlgorithmTable& table);

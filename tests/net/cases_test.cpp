@@ -220,6 +220,7 @@ TEST_P(Cases, COLL_8_AStreamOutOfStepIsRefusedOnBothSides) {
     const std::string error = prompt_error([&] {
       if (world->rank() == 0) {
         world->broadcast(&number, 1, DType::i64, 0);
+        world->barrier();  // so short a broadcast waits for nobody: its root looks in the next call
       } else {
         world->all_reduce(floats.data(), 25, DType::f32);
       }
@@ -235,8 +236,10 @@ TEST_P(Cases, COLL_8_AStreamOutOfStepIsRefusedOnBothSides) {
 TEST_P(Cases, COLL_8_RootsThatDifferAreRefusedOnBothSides) {
   run([](const std::shared_ptr<Group>& world) {
     int64_t number = world->rank();
-    const std::string error =
-        prompt_error([&] { world->broadcast(&number, 1, DType::i64, world->rank()); });
+    const std::string error = prompt_error([&] {
+      world->broadcast(&number, 1, DType::i64, world->rank());
+      world->barrier();
+    });
     EXPECT_THAT(error, HasSubstr("came with broadcast of 1 int64 from rank "));
     EXPECT_EQ(number, world->rank());
   });
