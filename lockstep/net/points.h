@@ -15,6 +15,7 @@ enum class Point {
   met,            // all have come with the same call; no data were used
   round,          // before a round of a plan
   round_started,  // the round's messages are under way
+  taken,          // a parcel of a plan has been taken; its sender may know
   staging,        // a chunk has gone through the staging ring; the others are not told
   step,           // through with the peers' memory; the others are not told
   stepped,        // so is everybody
@@ -26,10 +27,9 @@ enum class Point {
 };
 
 /// By Point.
-inline constexpr std::array<std::string_view, 15> kPointNames = {
-    "join",  "call",          "announce", "announced",   "met",
-    "round", "round_started", "staging",  "step",        "stepped",
-    "send",  "recv",          "subgroup", "gather_text", "finish"};
+inline constexpr std::array<std::string_view, 16> kPointNames = {
+    "join",    "call", "announce", "announced", "met",  "round",    "round_started", "taken",
+    "staging", "step", "stepped",  "send",      "recv", "subgroup", "gather_text",   "finish"};
 static_assert(kPointNames.size() == static_cast<size_t>(Point::finish) + 1);
 
 }  // namespace lockstep::net

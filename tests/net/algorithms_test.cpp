@@ -62,6 +62,27 @@ TEST(AlgorithmFaults, AKilledRankEndsThePlanOfTheOthers) {
   }
 }
 
+/// Messages of four whole pieces and a short one, which comes to lie where the first one was: what
+/// a rank counts as received is of the piece that it took, though the sender be quicker.
+TEST(RegionTransport, APieceMayFollowWhereAnotherWasTaken) {
+  EndpointOptions options = patient();
+  options.timeout = std::chrono::milliseconds(5'000);
+  options.at_point = [](Point point) {
+    if (point == Point::taken) usleep(5000);
+  };
+  const auto body = [](const std::shared_ptr<Group>& group) {
+    group->set_algorithms(table_of(Collective::all_reduce, Algorithm::ring, 2));
+    std::vector<uint8_t> x(2 * (4 * 256 * 1024 + 16));
+    for (int call = 0; call < 3; ++call) {
+      std::fill(x.begin(), x.end(), static_cast<uint8_t>(call + group->rank()));
+      group->all_reduce(x.data(), std::ssize(x), DType::u8);
+      const auto wanted = static_cast<uint8_t>(2 * call + 1);
+      ASSERT_EQ(std::count(x.begin(), x.end(), wanted), std::ssize(x)) << call;
+    }
+  };
+  run_on(Engine::shm, 2, body, options);
+}
+
 /// One that stops in the middle of a plan is named within the timeout.
 TEST(AlgorithmFaults, ARankThatStopsInAPlanIsNamed) {
   const auto start = std::chrono::steady_clock::now();

@@ -1,4 +1,4 @@
-// Faults at named points of a call: each point, each kind and each rank at least once. All 240 of
+// Faults at named points of a call: each point, each kind and each rank at least once. All of
 // them: long/planted_faults_test.cpp.
 #include "tests/net/planted_faults.h"
 

@@ -1,4 +1,4 @@
-// A fault of every kind at every named point of a call, on every rank: 240 jobs.
+// A fault of every kind at every named point of a call, on every rank: 256 jobs.
 #include "tests/net/planted_faults.h"
 
 namespace lockstep::net::testing {
