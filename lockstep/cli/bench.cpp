@@ -78,7 +78,7 @@ int bench_one(const std::vector<std::string>& args, const BenchOptions& options)
   std::vector<std::string> command = {base::own_program(), "bench-rank"};
   command.insert(command.end(), args.begin(), args.end());
   if (options.engines[0] == "mpi") {
-    launch::become(launch::mpirun_command(options.ranks, command));
+    return launch::run_by_mpi(options.ranks, command);
   }
   launch::JobOptions job;
   job.command = std::move(command);

@@ -97,10 +97,10 @@ int hosts_of(const launch::Place& place) {
 }
 
 /// Starts this command again, as the ranks of an MPI.
-[[noreturn]] void start_with_mpi(const TrainArguments& args) {
+int run_by_mpi(const TrainArguments& args) {
   std::vector<std::string> command = {base::own_program(), "train"};
   command.insert(command.end(), args.words.begin(), args.words.end());
-  launch::become(launch::mpirun_command(args.ranks, command));
+  return launch::run_by_mpi(args.ranks, command);
 }
 
 int run_ranks(const JoinedRun& run, int ranks, const launch::Share& share) {
@@ -143,7 +143,7 @@ int lead(TrainArguments args, const std::optional<launch::Place>& place) {
   }
 
   const std::string worker = worker_program(config.run.worker);  // missing: said before all else
-  if (config.comm.engine == "mpi" && !place && args.ranks > 1) start_with_mpi(args);
+  if (config.comm.engine == "mpi" && !place && args.ranks > 1) return run_by_mpi(args);
   const std::string folder = create_run_folder(resolved);
   std::fprintf(stderr, "run %s, %d %s\n", folder.c_str(), args.ranks,
                args.ranks == 1 ? "rank" : "ranks");

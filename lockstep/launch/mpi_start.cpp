@@ -1,15 +1,16 @@
 #include "lockstep/launch/mpi_start.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
+#include <chrono>
+#include <csignal>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/launch/cores.h"
 #include "lockstep/launch/rank_process.h"
+#include "lockstep/launch/signal_inbox.h"
 
 namespace lockstep::launch {
 namespace {
@@ -21,6 +22,32 @@ std::string in_path(const std::string& name) {
   } catch (const UsageError&) {
     return "";
   }
+}
+
+struct Mpirun {
+  std::vector<std::string> words;
+  int stop_signal;  // passed on to the ranks, which are left to finish
+};
+
+Mpirun mpirun_here(int ranks) {
+  const std::string count = std::to_string(ranks);
+  const std::string open_mpi = in_path("mpirun.openmpi");
+  const std::string mpich = in_path("mpirun.mpich");
+  if (!open_mpi.empty() && !net::mpi_plugin(net::Mpi::open_mpi).empty()) {
+    // A second after SIGTERM it kills what has not ended.
+    Mpirun mpirun{{open_mpi, "--mca", "ess_base_forward_signals", "SIGURG", "-n", count}, SIGURG};
+    // Ranks are bound to cores by it only where each has one.
+    if (ranks > cores_at_full_speed()) mpirun.words.emplace_back("--oversubscribe");
+    if (geteuid() == 0) mpirun.words.emplace_back("--allow-run-as-root");
+    return mpirun;
+  }
+  if (!mpich.empty() && !net::mpi_plugin(net::Mpi::mpich).empty()) {
+    return {{mpich, "-n", count}, SIGTERM};
+  }
+  throw EnvironmentError(base::str(
+      "engine mpi: no MPI has both its launcher (mpirun.openmpi or mpirun.mpich) and its plug-in "
+      "here.\n  Install openmpi-bin and libopenmpi-dev, or mpich and libmpich-dev, and build "
+      "again."));
 }
 
 }  // namespace
@@ -39,34 +66,32 @@ net::Mpi require_mpi_here(const Lookup& lookup) {
       "N`, which does.");
 }
 
-std::vector<std::string> mpirun_command(int ranks, const std::vector<std::string>& command) {
-  std::vector<std::string> words;
-  const std::string open_mpi = in_path("mpirun.openmpi");
-  const std::string mpich = in_path("mpirun.mpich");
-  if (!open_mpi.empty() && !net::mpi_plugin(net::Mpi::open_mpi).empty()) {
-    // Ranks are bound to cores by it only where each has one.
-    words = {open_mpi, "-n", std::to_string(ranks)};
-    if (ranks > cores_at_full_speed()) words.insert(words.end(), {"--oversubscribe"});
-    if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
-  } else if (!mpich.empty() && !net::mpi_plugin(net::Mpi::mpich).empty()) {
-    words = {mpich, "-n", std::to_string(ranks)};
-  } else {
-    throw EnvironmentError(base::str(
-        "engine mpi: no MPI has both its launcher (mpirun.openmpi or mpirun.mpich) and its plug-in "
-        "here.\n  Install openmpi-bin and libopenmpi-dev, or mpich and libmpich-dev, and build "
-        "again."));
+int run_by_mpi(int ranks, const std::vector<std::string>& command) {
+  Mpirun mpirun = mpirun_here(ranks);
+  mpirun.words.insert(mpirun.words.end(), command.begin(), command.end());
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+  SignalInbox inbox;
+  const pid_t process = spawn({.program = mpirun.words[0],
+                               .arguments = mpirun.words,
+                               .environment = std::move(environment),
+                               .inherited = {},
+                               .signal_mask = inbox.outer_mask()});
+  bool is_asked = false;
+  for (;;) {
+    const auto signal = inbox.next(std::chrono::seconds(1));
+    int status = 0;
+    if (waitpid(process, &status, WNOHANG) == process) {
+      return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    if (!signal || *signal == SIGCHLD) continue;
+    if (*signal == SIGUSR1 || *signal == SIGUSR2) {
+      kill(process, *signal);
+    } else {
+      kill(process, is_asked || *signal == SIGQUIT ? SIGTERM : mpirun.stop_signal);
+      is_asked = true;
+    }
   }
-  words.insert(words.end(), command.begin(), command.end());
-  return words;
-}
-
-void become(const std::vector<std::string>& command) {
-  std::vector<char*> argv;
-  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  std::fflush(nullptr);
-  execv(argv[0], argv.data());
-  throw EnvironmentError(base::str("cannot start ", command[0], ": ", std::strerror(errno)));
 }
 
 }  // namespace lockstep::launch

@@ -16,11 +16,10 @@ std::optional<net::Mpi> mpi_here(const Lookup& lookup);
 /// The same; throws EnvironmentError, saying how to start, if there is none.
 net::Mpi require_mpi_here(const Lookup& lookup);
 
-/// What starts `ranks` processes of `command`: the mpirun of the first MPI that has a plug-in, too.
-/// Throws EnvironmentError naming what is missing.
-std::vector<std::string> mpirun_command(int ranks, const std::vector<std::string>& command);
-
-/// Becomes that program. Does not return.
-[[noreturn]] void become(const std::vector<std::string>& command);
+/// Starts `ranks` processes of `command` by the mpirun of the first MPI that has a plug-in, too,
+/// and waits for them. Signals are passed on, a first request to stop in a way that lets the ranks
+/// finish. Returns mpirun's exit code, 128 + signal if one ended it. Throws EnvironmentError naming
+/// what is missing.
+int run_by_mpi(int ranks, const std::vector<std::string>& command);
 
 }  // namespace lockstep::launch

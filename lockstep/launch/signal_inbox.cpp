@@ -22,7 +22,7 @@ bool is_ignored(int signal) {
 SignalInbox::SignalInbox() {
   sigemptyset(&caught_);
   sigaddset(&caught_, SIGCHLD);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGURG, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
     if (!is_ignored(signal)) sigaddset(&caught_, signal);
   }
   fd_ = signalfd(-1, &caught_, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -52,7 +52,8 @@ std::optional<int> SignalInbox::next(std::chrono::milliseconds patience,
   }
   signalfd_siginfo info{};
   if (read(fd_, &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return std::nullopt;
-  return static_cast<int>(info.ssi_signo);
+  const auto signal = static_cast<int>(info.ssi_signo);
+  return signal == SIGURG ? SIGTERM : signal;
 }
 
 }  // namespace lockstep::launch

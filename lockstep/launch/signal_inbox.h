@@ -1,5 +1,6 @@
 /// Signals as messages: while it lives, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and
 /// SIGCHLD of this process are read from a descriptor instead of interrupting whatever runs.
+/// SIGURG is read as SIGTERM: an mpirun can pass it on and leaves the ranks time to finish.
 /// Signals that the caller ignored stay ignored, except SIGCHLD: a process that ignores it loses
 /// its children's exit codes.
 #pragma once

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +14,7 @@
 
 #include "lockstep/launch/free_port.h"
 #include "tests/command/command.h"
+#include "tests/support/available_memory.h"
 
 namespace lockstep::testing {
 namespace {
@@ -126,6 +128,72 @@ TEST_P(Join, RanksMeetAndSum) {
   const CommandResult result = start_.start(3, {rank_program(), "sum"})->wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;
   expect_sums(result.out, 3);
+}
+
+/// Engine mpi, if this launcher is an mpirun whose plug-in was built.
+class JoinByMpi : public Join {
+ protected:
+  void SetUp() override {
+    Join::SetUp();
+    const bool open_mpi = std::string(GetParam()) == "OpenMpi";
+    const char* const plugin = open_mpi ? "lockstep-openmpi.so" : "lockstep-mpich.so";
+    if (!fs::exists(beside(plugin))) GTEST_SKIP() << plugin << " was not built";
+  }
+  static Arguments over_mpi(const Arguments& part) {
+    Arguments words = {"/usr/bin/env", "LOCKSTEP_ENGINE=mpi", rank_program()};
+    words.insert(words.end(), part.begin(), part.end());
+    return words;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Mpis, JoinByMpi, ::testing::Values("OpenMpi", "Mpich"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(JoinByMpi, ThousandsOfMixedCallsAreRightInFlatMemory) {
+  const CommandResult result = start_.start(4, over_mpi({"mixed", "10000"}))->wait();
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  std::istringstream lines(result.out);
+  int ranks = 0;
+  for (std::string line; std::getline(lines, line); ++ranks) {
+    const size_t growth = line.find("10000 calls, ");
+    ASSERT_NE(growth, std::string::npos) << line;
+    EXPECT_LT(std::stoll(line.substr(growth + 13)), 8 << 20) << line;
+  }
+  EXPECT_EQ(ranks, 4) << result.out;
+}
+
+TEST_P(JoinByMpi, LongCOLL_3_CountsBeyond31Bits) {
+  if (available_gib() < 10) GTEST_SKIP() << "needs 10 GiB of free memory";
+  const CommandResult result = start_.start(2, over_mpi({"large"}))->wait();
+  ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_NE(result.out.find("rank 0 of 2: large\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("rank 1 of 2: large\n"), std::string::npos) << result.out;
+}
+
+/// `lockstep train -n 2` over mpi is told to stop; the ranks take longer to save than the second
+/// that Open MPI leaves those it ends.
+TEST(StartedByMpi, ARequestToStopLeavesTheRanksTimeToSave) {
+  const bool open_mpi =
+      !found("mpirun.openmpi").empty() && fs::exists(beside("lockstep-openmpi.so"));
+  const bool mpich = !found("mpirun.mpich").empty() && fs::exists(beside("lockstep-mpich.so"));
+  if (!open_mpi && !mpich) GTEST_SKIP() << "no MPI on this machine";
+  const TempFolder folder;
+  const std::string worker = folder.file("worker.sh");
+  const std::string told = folder.file("told");
+  std::ofstream(worker) << "#!/bin/sh\n"
+                        << "trap 'sleep 1.5; echo saved >> " << told << "; exit 75' TERM\n"
+                        << "echo up >> " << told << "\n"
+                        << "for i in $(seq 600); do sleep 0.05; done\n";
+  fs::permissions(worker, fs::perms::owner_all);
+  Command job({"lockstep", "train", "--preset", "nano", "-n", "2", "--set", "comm.engine=mpi",
+               "--set", "run.worker=" + worker, "--set", "run.dir=" + folder.path()},
+              {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+               "OMPI_MCA_orte_tmpdir_base=" + folder.path()});
+  ASSERT_TRUE(eventually([&] { return text_of(told) == "up\nup\n"; }));
+  ::kill(job.pid(), SIGTERM);
+  const CommandResult result = job.wait();
+  EXPECT_EQ(result.exit_code, 75) << result.err;
+  EXPECT_EQ(text_of(told), "up\nup\nsaved\nsaved\n");
 }
 
 TEST_P(Join, AScriptBetweenLauncherAndRankIsNoHindrance) {

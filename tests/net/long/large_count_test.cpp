@@ -1,8 +1,6 @@
-// COLL-3 for bytes: counts and offsets beyond 2^31 between processes, in place in the heap and
-// staged from ordinary memory. Takes 4 GiB at a time.
-#include <sys/mman.h>
-
-#include <algorithm>
+// COLL-3 for bytes between processes: in place in the heap, staged from ordinary memory, and by
+// plans over messages. Takes up to 10 GiB at a time.
+#include "tests/net/large_count.h"
 
 #include "tests/net/ranks.h"
 #include "tests/support/available_memory.h"
@@ -10,43 +8,41 @@
 namespace lockstep::net::testing {
 namespace {
 
-constexpr int64_t kCount = (int64_t{1} << 31) + 8;
+using plan::Algorithm;
+using plan::Collective;
 
-int64_t different_from(const uint8_t* data, int64_t first, int64_t last, uint8_t wanted) {
-  return (last - first) - std::count(data + first, data + last, wanted);
-}
-
-void check(Group& group, uint8_t* x) {
-  std::fill(x, x + kCount, uint8_t{1});
-  group.all_reduce(x, kCount, DType::u8);
-  EXPECT_EQ(different_from(x, 0, kCount, 2), 0);
-  std::fill(x + kCount - 8, x + kCount, static_cast<uint8_t>(7 + group.rank()));
-  group.broadcast(x, kCount, DType::u8, 1);
-  EXPECT_EQ(different_from(x, kCount - 8, kCount, 8), 0);
-  EXPECT_EQ(different_from(x, 0, kCount - 8, 2), 0);
-}
-
-class LongCases : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (lockstep::testing::available_gib() < 6) GTEST_SKIP() << "needs 6 GiB of free memory";
+void run_large(int gib, bool in_heap, const plan::AlgorithmTable& table = {}) {
+  if (lockstep::testing::available_gib() < gib) {
+    GTEST_SKIP() << "needs " << gib << " GiB of free memory";
   }
-};
-
-TEST_F(LongCases, COLL_3_InTheHeap) {
-  run_on(Engine::shm, 2, [](const std::shared_ptr<Group>& world) {
-    const HeapBlock block = world->allocate(kCount);
-    check(*world, static_cast<uint8_t*>(block.data()));
+  run_on(Engine::shm, 2, [&](const std::shared_ptr<Group>& world) {
+    world->set_algorithms(table);
+    if (in_heap) {
+      const HeapBlock block = world->allocate(kLargeCount);
+      EXPECT_EQ(large_count_wrong(*world, static_cast<uint8_t*>(block.data())), "");
+    } else {
+      const OwnMemory memory(kLargeCount);
+      EXPECT_EQ(large_count_wrong(*world, memory.data()), "");
+    }
   });
 }
 
-TEST_F(LongCases, COLL_3_InOrdinaryMemory) {
-  run_on(Engine::shm, 2, [](const std::shared_ptr<Group>& world) {
-    void* memory =
-        mmap(nullptr, kCount, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ASSERT_NE(memory, MAP_FAILED);
-    check(*world, static_cast<uint8_t*>(memory));
-  });
+TEST(LongCases, COLL_3_InTheHeap) { run_large(6, true); }
+TEST(LongCases, COLL_3_InOrdinaryMemory) { run_large(6, false); }
+
+// A plan's scratch is up to as long as the tensor again.
+TEST(LongCases, COLL_3_ByPlansInTheHeap) {
+  run_large(10, true,
+            {.rules = {{Collective::all_reduce, Algorithm::ring},
+                       {Collective::broadcast, Algorithm::binomial}},
+             .hosts = {}});
+}
+
+TEST(LongCases, COLL_3_ByPlansInOrdinaryMemory) {
+  run_large(10, false,
+            {.rules = {{Collective::all_reduce, Algorithm::tree},
+                       {Collective::broadcast, Algorithm::scatter_all_gather}},
+             .hosts = {}});
 }
 
 }  // namespace
