@@ -14,6 +14,7 @@
 #include "lockstep/comm/engines/no_sigpipe.h"
 #include "lockstep/comm/process_group.h"
 #include "tests/net/algorithm_suite.h"
+#include "tests/net/mixed_calls.h"
 
 namespace lockstep::net::testing {
 namespace {
@@ -178,6 +179,13 @@ TEST_F(GlooEngine, WhatIsAbandonedIsNotWritten) {
     std::this_thread::sleep_for(milliseconds(200));
     EXPECT_EQ(std::count(x.begin(), x.end(), 0), std::ssize(x));
   });
+}
+
+/// The sequence of all engines, with groups that are connected and dropped on the way. Longer:
+/// long/mixed_gloo_test.cpp.
+TEST_F(GlooEngine, MixedCallsAreAllRight) {
+  const auto body = [](const std::shared_ptr<Group>& world) { MixedCalls(world, 13).run(1200); };
+  run_on(Engine::shm, 4, body, over_gloo());
 }
 
 /// Collectives under way on three groups of a rank, each on a thread of its own.
