@@ -322,7 +322,9 @@ bool parse_bench(const std::vector<std::string>& args, BenchOptions& options) {
   check_heap(options);
   if (!options.topology.empty()) options.network = read_network(options);
   options.hosts = hosts_of(options);
-  if (!options.table_file.empty()) options.table = followed(options);
+  options.by_table = !options.table_file.empty();
+  options.by_default = !options.by_table && algorithms.empty();
+  if (options.by_table) options.table = followed(options);
   if (tunes) (void)tuned_for(options, options.engines[0]);
   for (const plan::Algorithm algorithm : options.algorithms) {
     // Refuses hosts of unequal sizes.
@@ -345,7 +347,7 @@ std::vector<int64_t> bench_sizes(const BenchOptions& options) {
 
 std::vector<BenchPass> bench_passes(const BenchOptions& options) {
   std::vector<BenchPass> passes;
-  if (options.table_file.empty()) {
+  if (!options.by_table) {
     for (const plan::Algorithm one : options.algorithms) {
       passes.push_back({one, bench_sizes(options)});
     }

@@ -42,6 +42,8 @@ struct BenchOptions {
 
   std::string table_file;           // algorithms are those of this file, by size
   plan::AlgorithmTable table = {};  // what it says for these ranks: no rules where that is nothing
+  bool by_table = false;            // algorithms are the table's, else all of `algorithms`
+  bool by_default = true;           // neither was asked for
 
   std::string tune_file;  // to be made, or added to: nothing else is shown
   std::vector<net::Operation> tuned_operations = {};

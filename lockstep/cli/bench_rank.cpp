@@ -480,6 +480,10 @@ int bench_rank_command(const std::vector<std::string>& args) {
           "lockstep bench: the ranks are on several hosts: leave --ranks-per-host out.");
     }
     if (options.several_hosts) options.hosts = hosts;
+    if (options.several_hosts && options.by_default) {
+      options.table = endpoint->world()->algorithms();
+      options.by_table = true;
+    }
     const int code = measure(endpoint->world(), options);
     if (code != 0) {
       endpoint->fail("results of the collective are wrong", code);

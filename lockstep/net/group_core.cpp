@@ -425,7 +425,12 @@ void Group::Impl::wait_for(Transport& transport) {
     if (is_complete()) return;
   }
   const auto has_come = [&](int peer) { return !transport.awaits(peer); };
+  int64_t completions = -1;
   while (!is_complete()) {
+    if (transport.completions() != completions) {  // as long as data move nobody is missing
+      completions = transport.completions();
+      deadline = Clock::now() + timeout;
+    }
     int missing = 0;
     while (missing + 1 < size() && has_come(missing)) ++missing;
     if (checks.watchdog) check({missing, "done their part", has_come});

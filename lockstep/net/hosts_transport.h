@@ -25,6 +25,7 @@ class HostsTransport final : public Transport {
   int64_t bytes_received() const override {
     return inside_->bytes_received() + across_->bytes_received();
   }
+  int64_t completions() const override { return inside_->completions() + across_->completions(); }
   int64_t bytes_across() const override { return across_->bytes_received(); }
 
  private:

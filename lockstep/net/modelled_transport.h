@@ -20,6 +20,7 @@ class ModelledTransport final : public Transport {
   void send(int peer, const void* data, int64_t bytes) override;
   void receive(int peer, void* data, int64_t bytes) override;
   bool progress() override;
+  int64_t completions() const override { return carrier_->completions(); }
   bool awaits(int peer) const override { return carrier_->awaits(peer); }
   void nap() override { carrier_->nap(); }
   void abandon() override { carrier_->abandon(); }

@@ -85,6 +85,7 @@ void RegionTransport::post_parcels(int index) {
       parcel.address = group_.address_of(copy, bytes);
     }
     peer.ours->posted.raise(++peer.posted);
+    ++completions_;
     group_.lines[index]->bell.ring();
     message.done += bytes;
     if (message.done == message.bytes) ++peer.next_out;
@@ -110,6 +111,7 @@ void RegionTransport::take_parcels(int index) {
     group_.pass(Point::taken);
     message.done += parcel.count;
     bytes_received_ += parcel.count;
+    ++completions_;
     if (message.done == message.bytes) ++peer.next_in;
   }
 }

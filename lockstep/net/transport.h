@@ -31,6 +31,9 @@ class Transport {
   /// Of them, those that came from other hosts, where the transport knows of hosts.
   virtual int64_t bytes_across() const { return 0; }
 
+  /// Messages, or pieces of long ones, that have come or gone so far: it grows while data move.
+  virtual int64_t completions() const { return completions_; }
+
   /// Whether something of `peer` is missing: its message, or its taking one of ours.
   virtual bool awaits(int peer) const = 0;
   /// Sleeps for a moment, or until there may be something to do.
@@ -47,6 +50,7 @@ class Transport {
 
  protected:
   int64_t bytes_received_ = 0;
+  int64_t completions_ = 0;
 };
 
 /// Short messages between any two ranks of a job, which come unasked: what ranks of different hosts

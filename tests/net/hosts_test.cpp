@@ -186,6 +186,23 @@ TEST(Hosts, AMissingRankIsNamedWithItsHostAndItsLastCall) {
   }
 }
 
+/// The timeout is for want of any word: a call may take longer while its data move.
+TEST(Hosts, ASlowNetworkIsNoMissingRank) {
+  const auto outcomes = outcomes_on_hosts(
+      3, 1,
+      [](const std::shared_ptr<Group>& world) {
+        use(*world, Algorithm::ring);
+        Buffer<float> x(*world, 300, true);
+        for (float& value : std::span(x.data(), 300)) value = 1;
+        const auto start = std::chrono::steady_clock::now();
+        world->all_reduce(x.data(), 300, DType::f32);  // four rounds
+        EXPECT_GT(std::chrono::steady_clock::now() - start, milliseconds(1500));
+        EXPECT_EQ(x[299], 3);
+      },
+      impatient(), std::make_shared<Wire>(milliseconds(400)));
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+}
+
 TEST(Hosts, ARankThatFailsEndsThoseOfOtherHosts) {
   const auto started = std::chrono::steady_clock::now();
   const auto outcomes = outcomes_on_hosts(2, 2, [](const std::shared_ptr<Group>& world) {

@@ -26,25 +26,37 @@ namespace lockstep::net::testing {
 /// What is on its way between the ranks of a job.
 class Wire {
  public:
+  /// `delay`: of each message of a group.
+  explicit Wire(std::chrono::milliseconds delay = {}) : delay_(delay) {}
+
   using Lane = std::tuple<int, int, int>;  // group (-1: control), from, to
 
   void put(const Lane& lane, std::string message) {
     const std::lock_guard lock(mutex_);
-    lanes_[lane].push_back(std::move(message));
+    const bool is_control = std::get<0>(lane) < 0;
+    const auto arrival = Clock::now() + (is_control ? Clock::duration(0) : delay_);
+    lanes_[lane].push_back({std::move(message), arrival});
   }
 
   bool take(const Lane& lane, std::string& message) {
     const std::lock_guard lock(mutex_);
     auto& waiting = lanes_[lane];
-    if (waiting.empty()) return false;
-    message = std::move(waiting.front());
+    if (waiting.empty() || waiting.front().arrival > Clock::now()) return false;
+    message = std::move(waiting.front().bytes);
     waiting.pop_front();
     return true;
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  struct Message {
+    std::string bytes;
+    Clock::time_point arrival;
+  };
+
+  const Clock::duration delay_;
   std::mutex mutex_;  // guards lanes_
-  std::map<Lane, std::deque<std::string>> lanes_;
+  std::map<Lane, std::deque<Message>> lanes_;
 };
 
 class WireTransport final : public Transport {
@@ -74,6 +86,7 @@ class WireTransport final : public Transport {
         throw std::runtime_error("a message of another size");
       if (wanted.bytes > 0) std::memcpy(wanted.data, message.data(), message.size());
       bytes_received_ += wanted.bytes;
+      ++completions_;
     }
     wanted_ = std::move(left);
     return wanted_.empty();
@@ -145,10 +158,10 @@ class WireEngine final : public MessageEngine {
 
 /// Runs `body` on `hosts` hosts of `ranks_per_host` threads and returns how each rank ended. Who
 /// ends with an exception says so as a rank of a job does.
-inline std::vector<Outcome> outcomes_on_hosts(int hosts, int ranks_per_host, const Body& body,
-                                              EndpointOptions options = patient()) {
+inline std::vector<Outcome> outcomes_on_hosts(
+    int hosts, int ranks_per_host, const Body& body, EndpointOptions options = patient(),
+    const std::shared_ptr<Wire>& wire = std::make_shared<Wire>()) {
   const int ranks = hosts * ranks_per_host;
-  const auto wire = std::make_shared<Wire>();
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   std::vector<std::jthread> threads;
   for (int host = 0; host < hosts; ++host) {

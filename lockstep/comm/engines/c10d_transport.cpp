@@ -117,6 +117,7 @@ C10dTransport::Waiter& C10dTransport::waiter_of(int peer) {
 bool C10dTransport::progress() {
   std::erase_if(open_, [this](const Transfer& transfer) {
     if (!is_complete(transfer)) return false;
+    ++completions_;
     if (transfer.direction == Direction::receive) bytes_received_ += transfer.bytes;
     return true;
   });
