@@ -103,14 +103,20 @@ TEST(Hosts, UnevenGroupsKeepTheTree) {
 }
 
 TEST(Hosts, AGroupInsideAHostUsesItsMemoryAlone) {
-  run_on_hosts(2, 2, [](const std::shared_ptr<Group>& world) {
-    const int first = world->rank() / 2 * 2;
-    const auto inside = world->subgroup({first, first + 1}, "inside");
-    expect_bits_of_the_tree(*inside, 100'000);
-    EXPECT_EQ(inside->ledger().total().across, 0);
-    // One pass over memory: half of the elements read from the peer, and stored to it.
-    EXPECT_EQ(inside->ledger()[Operation::all_reduce].bytes, 2 * 50'000 * 4);
-  });
+  const auto wire = std::make_shared<Wire>();
+  const auto outcomes = outcomes_on_hosts(
+      2, 2,
+      [](const std::shared_ptr<Group>& world) {
+        const int first = world->rank() / 2 * 2;
+        const auto inside = world->subgroup({first, first + 1}, "inside");
+        expect_bits_of_the_tree(*inside, 100'000);
+        EXPECT_EQ(inside->ledger().total().across, 0);
+        // One pass over memory: half of the elements read from the peer, and stored to it.
+        EXPECT_EQ(inside->ledger()[Operation::all_reduce].bytes, 2 * 50'000 * 4);
+      },
+      patient(), wire);
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+  EXPECT_EQ(wire->tensors(), 0);
 }
 
 TEST(Hosts, TextsOfAnyLengthReachEveryone) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -34,9 +35,13 @@ class Wire {
   void put(const Lane& lane, std::string message) {
     const std::lock_guard lock(mutex_);
     const bool is_control = std::get<0>(lane) < 0;
+    if (!is_control) ++tensors_;
     const auto arrival = Clock::now() + (is_control ? Clock::duration(0) : delay_);
     lanes_[lane].push_back({std::move(message), arrival});
   }
+
+  /// Messages of groups that it has carried.
+  int64_t tensors() const { return tensors_; }
 
   bool take(const Lane& lane, std::string& message) {
     const std::lock_guard lock(mutex_);
@@ -55,6 +60,7 @@ class Wire {
   };
 
   const Clock::duration delay_;
+  std::atomic<int64_t> tensors_{0};
   std::mutex mutex_;  // guards lanes_
   std::map<Lane, std::deque<Message>> lanes_;
 };
