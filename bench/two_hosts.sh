@@ -13,13 +13,18 @@ mbit=1000
 counters=""
 while [[ ${1:-} == --* ]]; do
   case $1 in
-    --mbit) mbit=$2 ;;
-    --counters) counters=$2 ;;
+    --mbit) mbit=${2:-} ;;
+    --counters) counters=${2:-} ;;
     *) echo "two_hosts.sh: unknown flag $1" >&2; exit 2 ;;
   esac
-  shift 2
+  shift $(($# < 2 ? $# : 2))
 done
-if [[ $# -lt 2 || ! $1 =~ ^[0-9]+$ ]]; then
+if [[ ! $mbit =~ ^[1-9][0-9]*$ ]]; then
+  echo "two_hosts.sh: --mbit wants a whole number from 1 on, not \"$mbit\"." >&2
+  exit 2
+fi
+if [[ -n $counters ]] && ! : > "$counters"; then exit 2; fi # the shell says why
+if [[ $# -lt 2 || ! $1 =~ ^[1-9][0-9]*$ ]]; then
   sed -n '2,10p' "$0" | cut -c3- >&2
   exit 2
 fi

@@ -78,7 +78,7 @@ int bench_one(const std::vector<std::string>& args, const BenchOptions& options)
   std::vector<std::string> command = {base::own_program(), "bench-rank"};
   command.insert(command.end(), args.begin(), args.end());
   if (options.engines[0] == "mpi") {
-    return launch::run_by_mpi(options.ranks, command);
+    return launch::run_by_mpi(options.ranks, command, launch::FirstStop::ends_them);
   }
   launch::JobOptions job;
   job.command = std::move(command);
@@ -153,9 +153,12 @@ int bench_command(const std::vector<std::string>& args) {
   BenchOptions options;
   if (!parse_bench(args, options)) return 0;
   if (options.print_plan) return print_plans(options);
-  const bool is_a_rank = options.engines == std::vector<std::string>{"mpi"} &&
-                         launch::mpi_here(launch::own_variable).has_value();
-  if (is_a_rank) return bench_rank_command(args);  // mpirun -n 4 lockstep bench ... --engine mpi
+  if (launch::mpi_here(launch::own_variable)) {  // mpirun -n 4 lockstep bench ... --engine mpi
+    if (options.engines == std::vector<std::string>{"mpi"}) return bench_rank_command(args);
+    throw UsageError(
+        "lockstep bench: an mpirun has started this process, and each of its ranks would be a "
+        "benchmark of its own.\n  Use --engine mpi, or start it without mpirun.");
+  }
   require_memory(options);
   if (!options.tune_file.empty()) return tune(options);
   return options.engines.size() == 1 ? bench_one(args, options) : bench_side_by_side(args, options);

@@ -100,7 +100,7 @@ int hosts_of(const launch::Place& place) {
 int run_by_mpi(const TrainArguments& args) {
   std::vector<std::string> command = {base::own_program(), "train"};
   command.insert(command.end(), args.words.begin(), args.words.end());
-  return launch::run_by_mpi(args.ranks, command);
+  return launch::run_by_mpi(args.ranks, command, launch::FirstStop::lets_them_save);
 }
 
 int run_ranks(const JoinedRun& run, int ranks, const launch::Share& share) {

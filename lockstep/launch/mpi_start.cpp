@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -50,6 +51,14 @@ Mpirun mpirun_here(int ranks) {
       "again."));
 }
 
+int code_of(int status, int ended_by) {
+  if (ended_by != 0) return 128 + ended_by;
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  std::fprintf(stderr, "mpirun died: killed by signal %d. Its ranks end with it.\n",
+               WTERMSIG(status));
+  return RankDied("").exit_code();
+}
+
 }  // namespace
 
 std::optional<net::Mpi> mpi_here(const Lookup& lookup) {
@@ -66,7 +75,7 @@ net::Mpi require_mpi_here(const Lookup& lookup) {
       "N`, which does.");
 }
 
-int run_by_mpi(int ranks, const std::vector<std::string>& command) {
+int run_by_mpi(int ranks, const std::vector<std::string>& command, FirstStop first_stop) {
   Mpirun mpirun = mpirun_here(ranks);
   mpirun.words.insert(mpirun.words.end(), command.begin(), command.end());
   std::vector<std::string> environment;
@@ -77,19 +86,21 @@ int run_by_mpi(int ranks, const std::vector<std::string>& command) {
                                .environment = std::move(environment),
                                .inherited = {},
                                .signal_mask = inbox.outer_mask()});
-  bool is_asked = false;
+  bool may_save = first_stop == FirstStop::lets_them_save;
+  int ended_by = 0;  // the request that ended the ranks
   for (;;) {
     const auto signal = inbox.next(std::chrono::seconds(1));
     int status = 0;
-    if (waitpid(process, &status, WNOHANG) == process) {
-      return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    }
+    if (waitpid(process, &status, WNOHANG) == process) return code_of(status, ended_by);
     if (!signal || *signal == SIGCHLD) continue;
     if (*signal == SIGUSR1 || *signal == SIGUSR2) {
       kill(process, *signal);
-    } else {
-      kill(process, is_asked || *signal == SIGQUIT ? SIGTERM : mpirun.stop_signal);
-      is_asked = true;
+    } else if (may_save && *signal != SIGQUIT) {
+      kill(process, mpirun.stop_signal);
+      may_save = false;
+    } else if (ended_by == 0) {  // told twice, Open MPI's may crash
+      kill(process, SIGTERM);
+      ended_by = *signal;
     }
   }
 }

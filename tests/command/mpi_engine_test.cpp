@@ -1,6 +1,7 @@
 // Engine mpi: the same bits over both MPIs, started by `-n` or by mpirun itself.
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -109,6 +110,62 @@ TEST_P(MpiEngine, StartsItsMpirunByItself) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_NE(result.err.find("2 ranks over mpi"), std::string::npos) << result.err;
   EXPECT_EQ(nlohmann::json::parse(result.out)["ranks"].size(), 2u);
+}
+
+/// Open MPI's mpirun: nothing of it is to be asked for in a machine that has none.
+bool open_mpi_is_here() {
+  return fs::exists("/usr/bin/mpirun.openmpi") && fs::exists(beside("lockstep-openmpi.so"));
+}
+
+TEST(MpiEngineAlone, ABenchmarkEndsAtTheFirstRequestToStop) {
+  if (!open_mpi_is_here()) GTEST_SKIP() << "there is no Open MPI";
+  const TempFolder folder;
+  Command job({"lockstep", "bench", "all_reduce", "-n", "2", "--engine", "mpi", "-b", "1K", "-e",
+               "1K", "--iters", "1000000"},
+              mpi_environment(folder));
+  ASSERT_TRUE(eventually([&] { return !job.output_so_far().empty(); })) << job.errors_so_far();
+  ::kill(job.pid(), SIGTERM);
+  EXPECT_EQ(job.wait().exit_code, 128 + SIGTERM);
+}
+
+TEST(MpiEngineAlone, ASecondRequestToStopEndsTrainingAtOnce) {
+  if (!open_mpi_is_here()) GTEST_SKIP() << "there is no Open MPI";
+  const TempFolder folder;
+  const TempFolder runs;
+  Command job({"lockstep", "train", "--preset", "nano", "-n", "2", "--set", "comm.engine=mpi",
+               "--set", "run.steps=100000", "--set", "run.dir=" + runs.path()},
+              mpi_environment(folder));
+  ASSERT_TRUE(eventually([&] { return job.errors_so_far().find("step 10/") != std::string::npos; }))
+      << job.errors_so_far();
+  ::kill(job.pid(), SIGINT);
+  ::kill(job.pid(), SIGTERM);  // comes second also where both wait: its number is higher
+  EXPECT_EQ(job.wait().exit_code, 128 + SIGTERM);
+}
+
+TEST(MpiEngineAlone, AKilledMpirunIsSaid) {
+  if (!open_mpi_is_here()) GTEST_SKIP() << "there is no Open MPI";
+  const TempFolder folder;
+  Command job({"lockstep", "bench", "all_reduce", "-n", "2", "--engine", "mpi", "-b", "1K", "-e",
+               "1K", "--iters", "1000000"},
+              mpi_environment(folder));
+  ASSERT_TRUE(eventually([&] { return !job.output_so_far().empty(); })) << job.errors_so_far();
+  const std::vector<pid_t> mpirun = children_of(job.pid());
+  ASSERT_EQ(mpirun.size(), 1U);
+  const std::vector<pid_t> ranks = children_of(mpirun[0]);
+  ::kill(mpirun[0], SIGKILL);
+  const CommandResult result = job.wait();
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_NE(result.err.find("mpirun died: killed by signal 9"), std::string::npos) << result.err;
+  for (const pid_t rank : ranks) {
+    EXPECT_TRUE(eventually([&] { return ::kill(rank, 0) != 0; })) << rank;
+  }
+}
+
+TEST(MpiEngineAlone, ABenchmarkOfAnotherEngineUnderMpirunIsRefused) {
+  const CommandResult result =
+      lockstep({"bench", "all_reduce", "-n", "2"}, {"OMPI_COMM_WORLD_SIZE=2"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("Use --engine mpi"), std::string::npos) << result.err;
 }
 
 TEST(MpiEngineAlone, WithoutAnMpiTheMessageSaysWhatToInstall) {
