@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/number_text.h"
 #include "lockstep/base/own_program.h"
 #include "lockstep/base/str.h"
@@ -129,7 +130,11 @@ std::vector<plan::SizeTimes> times_of(const std::vector<nlohmann::json>& rounds)
 int tune(const BenchOptions& options) {
   // Before a minute of measuring: what is there can be read, and something can be put there.
   (void)read_algorithm_file_if_any(options.tune_file);
-  (void)files::AtomicFile{options.tune_file};
+  try {
+    (void)files::AtomicFile{options.tune_file};
+  } catch (const StateError& error) {  // whose code is that of checkpoints
+    throw EnvironmentError(error.what());
+  }
   for (const std::string& engine : options.engines) {
     plan::TunedSection section{
         .where = tuned_for(options, engine), .machine = machine_of(options), .rows = {}};

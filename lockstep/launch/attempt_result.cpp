@@ -45,13 +45,16 @@ bool has_operations(const net::Region& region) {
 JobResult Attempt::result() const {
   if (failed_) return failure();
   if (!elsewhere_.empty()) return {kRankDied, elsewhere_, /*first_hand=*/false};
-  if (kill_now_) return aborted("was stopped at once; what it had not saved is lost");
   bool saved = false;
   for (int index = 0; index < ranks_.count(); ++index) {
     const Ending& ending = *ranks_.ending(index);
     const bool of_request = stop_signal_ != 0 && ending.exit_code == 128 + stop_signal_;
-    if (ending.signal != 0 || of_request)
-      return aborted("stopped the ranks before they could save");
+    const bool saved_or_done = ending.exit_code == 0 || ending.exit_code == kStoppedOnRequest;
+    if (ending.signal != 0 || of_request || (kill_now_ && !saved_or_done)) {
+      // A second request may come when all is saved: then nothing is lost.
+      return aborted(kill_now_ ? "was stopped at once; what it had not saved is lost"
+                               : "stopped the ranks before they could save");
+    }
     saved = saved || ending.exit_code == kStoppedOnRequest;
   }
   const std::string unwritten = output_ ? output_->error() : "";

@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(
                 {"nowhere.toml", "lockstep bench --tune"}},
         Mistake{"NoFolderForATable",
                 {"bench", "--tune", "nowhere/t.toml", "-n", "2", "--iters", "1000000"},
-                6,
+                3,
                 {"nowhere/t.toml"}},
         Mistake{"NoSuchSlowRank",
                 {"bench", "all_reduce", "-n", "2", "--engine", "threads", "--topology",
