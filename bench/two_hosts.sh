@@ -55,7 +55,9 @@ refuse() {
   echo "two_hosts.sh: this machine does not permit network namespaces: $(< "$folder/why")" >&2
   exit 77
 }
+unshare --uts true 2> "$folder/why" || refuse
 ip netns add "$a" 2> "$folder/why" || refuse
+ip netns exec "$a" true 2> "$folder/why" || refuse
 ip netns add "$b" 2> "$folder/why" || refuse
 ip link add "va$id" netns "$a" type veth peer name "vb$id" netns "$b" 2> "$folder/why" || refuse
 for end in a b; do
