@@ -14,6 +14,7 @@
 #include "lockstep/cli/job.h"
 #include "lockstep/cli/machine.h"
 #include "lockstep/launch/mpi_start.h"
+#include "lockstep/launch/rank_process.h"
 
 namespace lockstep::cli {
 
@@ -121,7 +122,7 @@ int bench_side_by_side(const std::vector<std::string>& args, const BenchOptions&
     const std::vector<std::string> words = with_engine(args, engine);
     command.insert(command.end(), words.begin(), words.end());
     command.emplace_back("--json");
-    const Captured captured = capture(command, own_environment(), Errors::passed_on);
+    const Captured captured = capture(command, launch::own_environment(), Errors::passed_on);
     if (captured.exit_code != 0) return captured.exit_code;
     all.push_back(nlohmann::json::parse(captured.output));
   }

@@ -15,6 +15,7 @@
 #include "lockstep/cli/capture.h"
 #include "lockstep/files/atomic_file.h"
 #include "lockstep/launch/cores.h"
+#include "lockstep/launch/rank_process.h"
 
 namespace lockstep::cli {
 namespace {
@@ -94,7 +95,7 @@ int measure_rows(const BenchOptions& options, const std::string& engine, Operati
   std::vector<nlohmann::json> rounds;
   for (int round = 0; round < options.rounds; ++round) {
     const Captured captured = capture(round_command(options, engine, operation, algorithms),
-                                      own_environment(), Errors::passed_on);
+                                      launch::own_environment(), Errors::passed_on);
     if (captured.exit_code != 0) return captured.exit_code;
     rounds.push_back(nlohmann::json::parse(captured.output));
   }

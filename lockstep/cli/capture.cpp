@@ -69,12 +69,4 @@ Captured capture(const std::vector<std::string>& command,
   return captured;
 }
 
-std::vector<std::string> own_environment() {
-  std::vector<std::string> variables;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    variables.emplace_back(*entry);
-  }
-  return variables;
-}
-
 }  // namespace lockstep::cli

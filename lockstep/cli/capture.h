@@ -19,7 +19,4 @@ enum class Errors { kept, passed_on };
 Captured capture(const std::vector<std::string>& command,
                  const std::vector<std::string>& environment, Errors errors = Errors::kept);
 
-/// "NAME=VALUE" of every variable of this process.
-std::vector<std::string> own_environment();
-
 }  // namespace lockstep::cli

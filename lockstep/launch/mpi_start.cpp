@@ -78,12 +78,10 @@ net::Mpi require_mpi_here(const Lookup& lookup) {
 int run_by_mpi(int ranks, const std::vector<std::string>& command, FirstStop first_stop) {
   Mpirun mpirun = mpirun_here(ranks);
   mpirun.words.insert(mpirun.words.end(), command.begin(), command.end());
-  std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
   SignalInbox inbox;
   const pid_t process = spawn({.program = mpirun.words[0],
                                .arguments = mpirun.words,
-                               .environment = std::move(environment),
+                               .environment = own_environment(),
                                .inherited = {},
                                .signal_mask = inbox.outer_mask()});
   bool may_save = first_stop == FirstStop::lets_them_save;

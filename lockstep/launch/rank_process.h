@@ -28,4 +28,7 @@ std::string find_program(const std::string& name);
 /// UsageError: it cannot be executed; EnvironmentError: the system gives no more processes.
 pid_t spawn(const SpawnOptions& options);
 
+/// "NAME=VALUE" of every variable of this process.
+std::vector<std::string> own_environment();
+
 }  // namespace lockstep::launch

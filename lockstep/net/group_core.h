@@ -147,7 +147,7 @@ struct Group::Impl {
     if (at_point != nullptr) (*at_point)(point);
   }
 
-  // ---- when something goes wrong (group_core.cpp) ----
+  // ---- waiting, and when something goes wrong (group_watch.cpp) ----
 
   /// What this rank does at the moment, for messages.
   std::string here() const;

@@ -117,12 +117,14 @@ bool open_mpi_is_here() {
   return fs::exists("/usr/bin/mpirun.openmpi") && fs::exists(beside("lockstep-openmpi.so"));
 }
 
+const std::vector<std::string> kLongBenchmark = {"lockstep", "bench",   "all_reduce", "-n", "2",
+                                                 "--engine", "mpi",     "-b",         "1K", "-e",
+                                                 "1K",       "--iters", "1000000"};
+
 TEST(MpiEngineAlone, ABenchmarkEndsAtTheFirstRequestToStop) {
   if (!open_mpi_is_here()) GTEST_SKIP() << "there is no Open MPI";
   const TempFolder folder;
-  Command job({"lockstep", "bench", "all_reduce", "-n", "2", "--engine", "mpi", "-b", "1K", "-e",
-               "1K", "--iters", "1000000"},
-              mpi_environment(folder));
+  Command job(kLongBenchmark, mpi_environment(folder));
   ASSERT_TRUE(eventually([&] { return !job.output_so_far().empty(); })) << job.errors_so_far();
   ::kill(job.pid(), SIGTERM);
   EXPECT_EQ(job.wait().exit_code, 128 + SIGTERM);
@@ -145,9 +147,7 @@ TEST(MpiEngineAlone, ASecondRequestToStopEndsTrainingAtOnce) {
 TEST(MpiEngineAlone, AKilledMpirunIsSaid) {
   if (!open_mpi_is_here()) GTEST_SKIP() << "there is no Open MPI";
   const TempFolder folder;
-  Command job({"lockstep", "bench", "all_reduce", "-n", "2", "--engine", "mpi", "-b", "1K", "-e",
-               "1K", "--iters", "1000000"},
-              mpi_environment(folder));
+  Command job(kLongBenchmark, mpi_environment(folder));
   ASSERT_TRUE(eventually([&] { return !job.output_so_far().empty(); })) << job.errors_so_far();
   const std::vector<pid_t> mpirun = children_of(job.pid());
   ASSERT_EQ(mpirun.size(), 1U);
