@@ -11,11 +11,11 @@
 
 namespace lockstep::memory {
 
-enum class Kind { parameters, gradients, optimizer, activations, communication, other };
+enum class Kind { parameters, gradients, optimizer, activations, gathered, communication, other };
 
-inline constexpr int kKinds = 6;
+inline constexpr int kKinds = 7;
 inline constexpr std::array<const char*, kKinds> kKindNames = {
-    "parameters", "gradients", "optimizer", "activations", "communication", "other"};
+    "parameters", "gradients", "optimizer", "activations", "gathered", "communication", "other"};
 
 /// Bytes of each kind, in the order of `Kind`.
 using KindBytes = std::array<int64_t, kKinds>;

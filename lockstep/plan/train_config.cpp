@@ -143,6 +143,19 @@ const std::vector<Row>& table() {
 
       {"parallel.data", "data-parallel ranks; auto: all ranks of the job",
        Whole{AT(parallel.data), 1, 1 << 16, /*automatic=*/-1}},
+      {"parallel.shard",
+       "what data-parallel ranks divide among them: nothing, optimizer state (zero1), gradients "
+       "too "
+       "(zero2), parameters too (zero3)",
+       Choice{AT(parallel.shard), {"none", "zero1", "zero2", "zero3"}}},
+      {"parallel.replicas", "groups of ranks that each hold all shards",
+       Whole{AT(parallel.replicas), 1, 1 << 16}},
+      {"parallel.prefetch", "units of parameters gathered ahead of their use, with zero3",
+       Whole{AT(parallel.prefetch), 0, 64}},
+      {"parallel.reshard_after_forward",
+       "units freed after forward, with zero3: all but what backward needs at once (auto), all, "
+       "none",
+       Choice{AT(parallel.reshard_after_forward), {"auto", "always", "never"}}},
 
       {"comm.engine",
        "what carries tensors between ranks: shared memory, one process, MPI or Gloo's TCP",
@@ -160,6 +173,22 @@ const std::vector<Row>& table() {
       {"comm.overlap", "communicate while backward still runs", Flag{AT(comm.overlap)}},
       {"comm.timeout_s", "seconds a rank waits for its peers before it reports who is missing",
        Real{AT(comm.timeout_s), 0.1, 604'800}},
+
+      {"memory.recompute",
+       "activations computed again in backward instead of kept: none, those of attention, all of a "
+       "block",
+       Choice{AT(memory.recompute), {"none", "selective", "block"}}},
+      {"memory.offload", "where state lives that is not at work",
+       Choice{AT(memory.offload), {"none", "disk"}}},
+      {"memory.offload_kinds",
+       "what is offloaded: of parameters, gradients, optimizer, activations, joined by +; auto: "
+       "all "
+       "that the sharding allows but activations",
+       Text{AT(memory.offload_kinds)}},
+      {"memory.offload_dir", "folder of offloaded state; empty: the run folder",
+       Text{AT(memory.offload_dir), /*may_be_empty=*/true}},
+      {"memory.limit_mb", "MiB of tensors that a rank may hold; 0: no limit",
+       Whole{AT(memory.limit_mb), 0, int64_t{1} << 40}},
 
       {"log.every", "steps between progress lines", Whole{AT(log.every), 1, kMany}},
       {"log.eval_every", "steps between evaluations; 0: at the end only",

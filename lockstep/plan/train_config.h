@@ -69,7 +69,11 @@ struct TrainConfig {
     double eps = 1e-8;
   } optim;
   struct {
-    int64_t data = -1;  // -1: what the world leaves
+    int64_t data = -1;                           // -1: what the world leaves
+    std::string shard = "none";                  // none | zero1 | zero2 | zero3
+    int64_t replicas = 1;                        // groups that each hold all shards
+    int64_t prefetch = 1;                        // units gathered ahead
+    std::string reshard_after_forward = "auto";  // auto | always | never
   } parallel;
   struct {
     std::string engine = "shm";  // of plan/engines.h
@@ -80,6 +84,13 @@ struct TrainConfig {
     std::string table;               // a file of `lockstep bench --tune`; empty: built-in rules
     double timeout_s = 120;
   } comm;
+  struct {
+    std::string recompute = "none";  // none | selective | block
+    std::string offload = "none";    // none | disk
+    std::string offload_kinds = "auto";
+    std::string offload_dir;  // empty: the run folder
+    int64_t limit_mb = 0;     // 0: none
+  } memory;
   struct {
     int64_t every = 10;
     int64_t eval_every = 100;  // 0: at the end only

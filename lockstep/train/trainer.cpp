@@ -305,8 +305,8 @@ void Trainer::name_slow_rank() {
   const std::optional<SlowRank> slow = find_slow_rank({seconds, seconds + ranks});
   const int now = slow ? slow->rank : -1;
   if (log_ && now != slow_rank_) {
-    log_->say(slow ? describe(*slow, own_steps_)
-                   : base::str("rank ", slow_rank_, " keeps up again"));
+    if (slow_rank_ >= 0) log_->say(base::str("rank ", slow_rank_, " keeps up again"));
+    if (slow) log_->say(describe(*slow, own_steps_));
   }
   slow_rank_ = now;
   own_seconds_ = 0;
