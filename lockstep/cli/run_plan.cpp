@@ -8,7 +8,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
 #include "lockstep/files/token_data.h"
-#include "lockstep/plan/batch_plan.h"
+#include "lockstep/plan/run_layout.h"
 
 namespace lockstep::cli {
 namespace {
@@ -19,16 +19,21 @@ struct StepPlan {
   plan::LeafSchedule schedule;
 
   StepPlan(const plan::TrainConfig& config, int ranks)
-      : batch(plan::plan_batch(config.data.global_batch, config.data.micro_batch,
-                               static_cast<int>(config.numerics.grains))),
-        schedule(plan::plan_leaves(batch.grains, ranks, plan::LeafAssignment::contiguous)) {}
+      : batch(plan::batch_of(config)), schedule(plan::leaves_of(config, ranks)) {}
 
-  /// The sequences of `rank`'s leaves: one run, since its leaves are.
-  plan::SampleRange samples_of(int rank) const {
-    const std::vector<int> leaves = schedule.leaves_of(rank);
-    if (leaves.empty()) return {};
-    return {batch.samples(leaves.front(), 0).lo,
-            batch.samples(leaves.back(), batch.micro_batches_per_grain - 1).hi};
+  /// The sequences of each of `rank`'s leaves; leaves that follow each other make one run.
+  std::vector<plan::SampleRange> samples_of(int rank) const {
+    std::vector<plan::SampleRange> runs;
+    for (const int leaf : schedule.leaves_of(rank)) {
+      const plan::SampleRange samples{batch.samples(leaf, 0).lo,
+                                      batch.samples(leaf, batch.micro_batches_per_grain - 1).hi};
+      if (!runs.empty() && runs.back().hi == samples.lo) {
+        runs.back().hi = samples.hi;
+      } else {
+        runs.push_back(samples);
+      }
+    }
+    return runs;
   }
 };
 
@@ -85,11 +90,14 @@ std::string run_plan_text(const plan::TrainConfig& config, int ranks, const RunD
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<std::string> leaves;
     for (const int leaf : step.schedule.leaves_of(rank)) leaves.push_back(std::to_string(leaf));
-    const plan::SampleRange samples = step.samples_of(rank);
+    std::vector<std::string> samples;
+    for (const plan::SampleRange& run : step.samples_of(rank)) {
+      samples.push_back(base::str(run.lo, " to ", run.hi - 1));
+    }
     std::string name = base::str("rank ", rank);
     name.resize(std::max<size_t>(10, name.size() + 1), ' ');
     text += base::str(name, leaves.size() == 1 ? "leaf " : "leaves ", base::joined(leaves),
-                      ": sequences ", samples.lo, " to ", samples.hi - 1, " of each step\n");
+                      ": sequences ", base::joined(samples), " of each step\n");
   }
   text += base::str("run       ", count_text(config.run.steps, "step"));
   if (data.train) {
@@ -105,10 +113,10 @@ nlohmann::json run_plan_json(const plan::TrainConfig& config, int ranks, const R
   const StepPlan step(config, ranks);
   nlohmann::json per_rank = nlohmann::json::array();
   for (int rank = 0; rank < ranks; ++rank) {
-    const plan::SampleRange samples = step.samples_of(rank);
-    per_rank.push_back({{"rank", rank},
-                        {"leaves", step.schedule.leaves_of(rank)},
-                        {"samples", {samples.lo, samples.hi}}});
+    nlohmann::json samples = nlohmann::json::array();
+    for (const plan::SampleRange& run : step.samples_of(rank)) samples.push_back({run.lo, run.hi});
+    per_rank.push_back(
+        {{"rank", rank}, {"leaves", step.schedule.leaves_of(rank)}, {"samples", samples}});
   }
   nlohmann::json plan = {{"global_batch", step.batch.global_batch},
                          {"micro_batch", step.batch.micro_batch},

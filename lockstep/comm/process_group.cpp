@@ -141,7 +141,8 @@ Work ProcessGroup::reduce_scatter_uneven(std::vector<LeafTerm> terms, int leaves
   const CallCheck check(*impl_->group, "reduce_scatter_uneven");
   const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   check.counts(counts, "counts", total, "a term");
-  const net::DType type = check.terms(terms, leaves, total, out);
+  const int64_t own_first = std::accumulate(counts.begin(), counts.begin() + rank(), int64_t{0});
+  const net::DType type = check.terms(terms, leaves, total, out, own_first);
   check.own_count(counts, out.numel(), "out");
   const int64_t bytes = total * net::width_of(type);
   return impl_->start(bytes, [group = impl_->group.get(), terms = std::move(terms), leaves, out,

@@ -84,7 +84,8 @@ class ProcessGroup {
   [[nodiscard]] Work reduce_scatter_uneven(at::Tensor in, at::Tensor out,
                                            std::vector<int64_t> counts,
                                            ReduceOp op = ReduceOp::sum);
-  /// The canonical sum over `leaves` leaves; rank r finds its counts[r] elements of it in `out`.
+  /// The canonical sum over `leaves` leaves; rank r finds its counts[r] elements of it in `out`,
+  /// which may be its own slice of one of its terms.
   [[nodiscard]] Work reduce_scatter_uneven(std::vector<LeafTerm> terms, int leaves, at::Tensor out,
                                            std::vector<int64_t> counts);
   /// `in` may be this rank's part of `out`.

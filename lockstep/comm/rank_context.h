@@ -13,6 +13,10 @@ namespace lockstep {
 struct RankContext {
   std::shared_ptr<ProcessGroup> world;  // all ranks
   std::shared_ptr<ProcessGroup> dp;     // the replicas of this rank's part of the model
+  // Of dp, where its ranks divide state; else null.
+  std::shared_ptr<ProcessGroup> shard;    // those that divide one replica: gradients
+  std::shared_ptr<ProcessGroup> gather;   // the same ranks: parameters, beside the gradients
+  std::shared_ptr<ProcessGroup> replica;  // those that hold the same shards
   uint64_t seed = 0;
   bool training = true;  // dropout is active
 

@@ -119,7 +119,9 @@ void write_safetensors(const std::string& path, const std::vector<TensorEntry>& 
   const uint64_t header_bytes = header.size();
   file.write(&header_bytes, sizeof header_bytes);
   file.write(header);
-  for (const auto* tensor : order) file.write(tensor->data, tensor->bytes);
+  for (const auto* tensor : order) {
+    file.write(tensor->bring ? tensor->bring() : tensor->data, tensor->bytes);
+  }
   file.commit();
 }
 

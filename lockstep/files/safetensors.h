@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -21,6 +22,8 @@ struct TensorEntry {
   std::vector<int64_t> shape;
   const void* data = nullptr;  // row-major; read by write_safetensors only, not kept
   int64_t bytes = 0;
+  /// In the place of `data`: asked once, when it is this tensor's turn, in the order of the file.
+  std::function<const void*()> bring = {};
 };
 
 /// Writes `tensors` to `path`, whole or not at all. Wider types come first, so that every tensor

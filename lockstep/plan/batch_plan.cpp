@@ -92,34 +92,50 @@ SampleRange clipped(SampleRange range, int64_t samples) {
   return {std::min(range.lo, samples), std::min(range.hi, samples)};
 }
 
+namespace {
+
+/// Part `index` of `parts` of `leaves` leaves: the first ones hold one leaf more where they must.
+LeafRange run_of_part(int leaves, int parts, int index) {
+  const int each = leaves / parts;
+  const int longer = leaves % parts;
+  const auto start = [&](int part) { return part * each + std::min(part, longer); };
+  return {start(index), start(index + 1)};
+}
+
+}  // namespace
+
 LeafRange LeafSchedule::run_of(int rank) const {
   LOCKSTEP_ASSERT(assignment == LeafAssignment::contiguous, "round-robin leaves make no run");
   LOCKSTEP_ASSERT(0 <= rank && rank < ranks, "no such rank");
-  const int each = grains / ranks;
-  const int longer = grains % ranks;  // the first `longer` ranks hold one leaf more
-  const auto start = [&](int r) { return r * each + std::min(r, longer); };
-  return {start(rank), start(rank + 1)};
+  return run_of_part(grains, ranks, rank);
+}
+
+LeafRange LeafSchedule::run_of_replica(int replica) const {
+  LOCKSTEP_ASSERT(0 <= replica && replica < replicas, "no such replica");
+  if (assignment == LeafAssignment::round_robin) return run_of_part(grains, replicas, replica);
+  const int each = ranks / replicas;
+  return {run_of(replica * each).lo, run_of(replica * each + each - 1).hi};
 }
 
 std::vector<int> LeafSchedule::leaves_of(int rank) const {
+  const int each = ranks / replicas;
+  const bool in_turn = assignment == LeafAssignment::round_robin;
+  const LeafRange run = in_turn ? run_of_replica(rank / each) : run_of(rank);
   std::vector<int> leaves;
-  if (assignment == LeafAssignment::contiguous) {
-    const LeafRange run = run_of(rank);
-    for (int leaf = run.lo; leaf < run.hi; ++leaf) leaves.push_back(leaf);
-  } else {
-    for (int leaf = rank; leaf < grains; leaf += ranks) leaves.push_back(leaf);
+  for (int leaf = run.lo + (in_turn ? rank % each : 0); leaf < run.hi; leaf += in_turn ? each : 1) {
+    leaves.push_back(leaf);
   }
   return leaves;
 }
 
 int LeafSchedule::rank_of(int leaf) const {
   LOCKSTEP_ASSERT(0 <= leaf && leaf < grains, "no such leaf");
-  if (assignment == LeafAssignment::round_robin) return leaf % ranks;
-  const int each = grains / ranks;
-  const int longer = grains % ranks;
-  const int in_longer_runs = longer * (each + 1);
-  if (leaf < in_longer_runs) return leaf / (each + 1);
-  return longer + (leaf - in_longer_runs) / each;
+  const int parts = assignment == LeafAssignment::round_robin ? replicas : ranks;
+  int part = 0;
+  while (run_of_part(grains, parts, part).hi <= leaf) ++part;
+  if (assignment == LeafAssignment::contiguous) return part;
+  const int each = ranks / replicas;
+  return part * each + (leaf - run_of_replica(part).lo) % each;
 }
 
 std::vector<Round> LeafSchedule::rounds_of(int rank, int micro_batches_per_grain) const {
@@ -127,12 +143,16 @@ std::vector<Round> LeafSchedule::rounds_of(int rank, int micro_batches_per_grain
   for (const int leaf : leaves_of(rank)) {
     for (int micro = 0; micro < micro_batches_per_grain; ++micro) rounds.push_back({leaf, micro});
   }
-  const int leaves_at_most = (grains + ranks - 1) / ranks;
+  const int each = ranks / replicas;
+  const int leaves_at_most = assignment == LeafAssignment::contiguous
+                                 ? (grains + ranks - 1) / ranks
+                                 : (run_of_replica(rank / each).size() + each - 1) / each;
   rounds.resize(static_cast<size_t>(leaves_at_most * micro_batches_per_grain));
   return rounds;
 }
 
-LeafSchedule plan_leaves(int grains, int ranks, LeafAssignment assignment) {
+LeafSchedule plan_leaves(int grains, int ranks, LeafAssignment assignment, int replicas) {
+  LOCKSTEP_ASSERT(replicas >= 1 && ranks % replicas == 0, "replicas are of equal size");
   if (grains < 1 || ranks < 1) {
     throw UsageError(base::str(grains, " leaves over ", ranks,
                                " data-parallel ranks: there must be at least one of each."));
@@ -145,7 +165,7 @@ LeafSchedule plan_leaves(int grains, int ranks, LeafAssignment assignment) {
         " (needs data.global_batch / data.micro_batch to divide by ", enough, ") or start at most ",
         grains, grains == 1 ? " rank." : " ranks."));
   }
-  return {.assignment = assignment, .ranks = ranks, .grains = grains};
+  return {.assignment = assignment, .ranks = ranks, .grains = grains, .replicas = replicas};
 }
 
 }  // namespace lockstep::plan

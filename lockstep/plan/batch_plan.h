@@ -60,23 +60,28 @@ struct Round {
 ///
 /// contiguous   rank r holds a run of leaves; runs differ by at most one in length, longer ones
 ///              first. Folded locally, reduced once a step.
-/// round_robin  rank r holds leaves r, r + D, ...; each round's leaves are reduced at once.
+/// round_robin  rank r holds leaves r, r + D, ...; each round's leaves are reduced at once. With
+///              several replicas each takes a run of leaves, and its ranks go round in that.
 struct LeafSchedule {
   LeafAssignment assignment = LeafAssignment::contiguous;
   int ranks = 0;
   int grains = 0;
+  int replicas = 1;  // groups of ranks / replicas ranks that follow each other
 
   std::vector<int> leaves_of(int rank) const;
   int rank_of(int leaf) const;
 
   /// contiguous only: the run of leaves of `rank` (empty run possible).
   LeafRange run_of(int rank) const;
+  /// The run of leaves that the ranks of a replica hold together.
+  LeafRange run_of_replica(int replica) const;
 
-  /// ceil(G / D) * M rounds for every rank, so that all ranks take part in the same collectives.
+  /// ceil(G / D) * M rounds (of a replica's leaves and ranks) for every rank, so that all ranks
+  /// take part in the same collectives.
   std::vector<Round> rounds_of(int rank, int micro_batches_per_grain) const;
 };
 
 /// Throws UsageError if there are more ranks than grains; the message names the value to set.
-LeafSchedule plan_leaves(int grains, int ranks, LeafAssignment assignment);
+LeafSchedule plan_leaves(int grains, int ranks, LeafAssignment assignment, int replicas = 1);
 
 }  // namespace lockstep::plan

@@ -2,9 +2,12 @@
 
 #include <array>
 #include <bit>
+#include <charconv>
 #include <cstdio>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/hash.h"
+#include "lockstep/base/str.h"
 
 namespace lockstep::plan {
 
@@ -33,6 +36,19 @@ std::string Digest::text() const {
   std::snprintf(digits.data(), digits.size(), "%016llx%016llx",
                 static_cast<unsigned long long>(high), static_cast<unsigned long long>(low));
   return digits.data();
+}
+
+Digest parse_digest(std::string_view text) {
+  Digest digest;
+  const auto reads = [](std::string_view half, uint64_t& into) {
+    const auto [end, error] = std::from_chars(half.data(), half.data() + half.size(), into, 16);
+    return error == std::errc{} && end == half.data() + half.size();
+  };
+  if (text.size() != 32 || !reads(text.substr(0, 16), digest.high) ||
+      !reads(text.substr(16), digest.low)) {
+    throw UsageError(base::str("\"", text, "\" is no digest: 32 hex digits are."));
+  }
+  return digest;
 }
 
 }  // namespace lockstep::plan

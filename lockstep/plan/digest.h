@@ -25,4 +25,7 @@ struct Digest {
   bool operator==(const Digest&) const = default;
 };
 
+/// Reads what `text` wrote. Throws UsageError for anything else.
+Digest parse_digest(std::string_view text);
+
 }  // namespace lockstep::plan

@@ -1,14 +1,21 @@
 /// One optimizer step of one rank, as a list of operations. Printed, proven, executed by
 /// train/StepRunner, and compared with what the ledger counted.
 ///
-///   rank 0 of 2, 4 leaves, 2 buckets:
+///   rank 0 of 2, 4 leaves, 2 buckets, nothing sharded:
 ///     forward 0.0  backward 0.0  fold b0 l0  fold b1 l0
 ///     forward 1.0  backward 1.0  fold b0 l1  reduce b0  fold b1 l1  reduce b1
 ///     loss  norm  update
 ///
-/// Operations between a backward and the next forward may start while that backward still runs, as
-/// soon as the gradients they need are complete. They start in the order of the list, so all ranks
-/// issue the same collectives in the same order.
+///   the same with zero3, a root and two layers, prefetch 1, first round:
+///     forward 0.0   gather u2  touch u2  gather u1  touch u1  gather u0  touch u0  release u1
+///     backward 0.0  gather u1  touch u0  reduce b0 (0,2)  touch u1  release u0  reduce b1 (0,2)
+///                   settle b0 (0,2)  ...  release u1  release u2
+///
+/// Operations between a forward or a backward and the next one belong to it: they may start while
+/// it runs. Those on units start in the order of the list among themselves, and so do folds and
+/// reductions: each kind has a group of its own, so all ranks issue the same collectives of a group
+/// in the same order. A rank without a leaf in a round (a phantom round) has the round's operations
+/// on units and its reductions, in turn, without forward and backward.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +25,28 @@
 #include "lockstep/plan/algorithm_table.h"
 #include "lockstep/plan/batch_plan.h"
 #include "lockstep/plan/buckets.h"
+#include "lockstep/plan/leaf_rounds.h"
+#include "lockstep/plan/norm_plan.h"
+#include "lockstep/plan/shard_layout.h"
 
 namespace lockstep::plan {
 
 enum class StepOp {
   forward,   // leaf, micro
   backward,  // leaf, micro
+  phantom,   // a round without a leaf for this rank begins: collectives only
+  gather,    // unit: its parameters are brought together from all shards
+  touch,     // unit: what follows on units waits until the computation has come to it
+  release,   // unit: its gathered parameters are freed
   fold_use,  // param, leaf: gradients of a tied parameter's uses are added, in name order
   fold,      // bucket, leaf: the leaf's gradients of this bucket join the rank's partial sums
-  reduce,    // bucket: partial sums of all ranks meet, in the order of the sum tree
+  reduce,    // bucket, node: partial sums of all ranks meet, in the order of the sum tree
+  settle,    // bucket, node: the owner's slice of the sum joins those before it
+  across,    // bucket: the sums of all replicas meet
   loss,      // the leaves' losses meet
   norm,      // all reductions are complete; the gradient's norm is taken
   update,    // the optimizer
+  publish,   // bucket: every rank gets the updated parameters of all shards
 };
 
 struct Step {
@@ -38,8 +55,13 @@ struct Step {
   int micro = -1;
   int bucket = -1;
   int param = -1;
+  int unit = -1;
+  LeafRange node = {};  // empty: all leaves
   bool operator==(const Step&) const = default;
 };
+
+/// What is done with a unit, as an operation of a program.
+Step step_of(const UnitStep& step);
 
 struct StepProgram {
   int rank = 0;
@@ -52,24 +74,49 @@ struct StepInputs {
   LeafSchedule leaves;
   BucketPlan buckets;
   ParamTable table;
-  bool overlap = true;  // false: every reduce comes after the last backward
+  ShardLayout shards = {};
+  bool overlap = true;  // false: every reduce comes after the backward
   /// How each reduce is carried out, where its algorithm takes the terms; else by direct messages.
   AlgorithmTable algorithms = {};
   /// Direct reduces are messages too; else one pass over shared memory.
   bool sends_messages = false;
 };
 
-/// Replicated data parallelism: leaves in contiguous runs, folded locally, reduced once a step.
-/// Before the reduces of a bucket, the folds of all the rank's leaves for it; a rank without a leaf
-/// has reduces only.
+/// The step of a rank in data parallelism, sharded as `inputs.shards` says.
+///
+/// none, zero1   leaves in contiguous runs, folded locally, reduced once a step; zero1 to the owner
+///               of each slice, who updates it and publishes
+/// zero2, zero3  leaves round-robin, each round's reduced to the owners at once
+///
+/// Before the reduces of a bucket come the folds of the rank's leaves for it.
 StepProgram data_parallel_program(const StepInputs& inputs, int rank);
 
-/// The terms that all ranks bring to each reduce.
+/// The terms that all ranks bring to each reduce, where nothing is sharded.
 SumPlan reduce_plan(const StepInputs& inputs);
 
-/// What the ledger of `rank` counts in all reduces and the loss exchange of one step: bytes of
-/// peers' memory read and written, or of messages received.
-int64_t planned_bytes(const StepInputs& inputs, int rank);
+/// The terms that the ranks of `rank`'s replica bring to the reduction of `node`.
+SumPlan node_plan(const StepInputs& inputs, int rank, LeafRange node);
+
+/// The terms of a sum over all leaves, such as the loss, that `rank` brings.
+std::vector<LeafRange> leaf_terms(const LeafSchedule& leaves, int rank);
+
+/// The rounds in which `rank`'s replica reduces; of zero1 one, with all its leaves.
+LeafRounds leaf_rounds(const StepInputs& inputs, int rank);
+
+/// Bytes of one step in the ledger of each of a rank's groups: of peers' memory read and written,
+/// or of messages received.
+struct GroupBytes {
+  int64_t dp = 0;       // reductions where nothing is sharded, and the loss exchange
+  int64_t shard = 0;    // reductions to owners, and the norm
+  int64_t gather = 0;   // parameters
+  int64_t replica = 0;  // reductions over replicas
+  int64_t total() const { return dp + shard + gather + replica; }
+  /// By the group's name; 0 for one that steps do not communicate in.
+  int64_t of(const std::string& group) const;
+};
+GroupBytes planned_bytes(const StepInputs& inputs, int rank);
+/// Of `gather` in one forward without backward.
+int64_t forward_bytes(const StepInputs& inputs, int rank);
 
 /// "forward 0.0", "reduce b1"...
 std::string text(const Step& step);

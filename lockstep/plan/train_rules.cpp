@@ -70,6 +70,41 @@ void check_batch(const TrainConfig& config, int ranks) {
   }
 }
 
+std::string ranks_text(int ranks) { return base::str(ranks, ranks == 1 ? " rank" : " ranks"); }
+
+/// What has an effect only with a certain sharding is refused without it.
+void check_sharding(const TrainConfig& config, int ranks) {
+  const auto& parallel = config.parallel;
+  const TrainConfig usual;
+  if (parallel.replicas > 1 && parallel.shard == "none") {
+    throw UsageError(base::str("parallel.replicas = ", parallel.replicas,
+                               " with parallel.shard = \"none\": without shards every rank is a "
+                               "replica.\n  These fit: --set parallel.replicas=1, or --set "
+                               "parallel.shard=zero3"));
+  }
+  if (ranks % parallel.replicas != 0) {
+    std::vector<int64_t> fits = divisors(ranks);
+    throw UsageError(base::str(
+        "parallel.replicas = ", parallel.replicas, " do not divide ", ranks_text(ranks),
+        ".\n  This fits: --set parallel.replicas=", nearest_number(parallel.replicas, fits)));
+  }
+  if (parallel.shard == "zero3") return;
+  if (parallel.prefetch != usual.parallel.prefetch) {
+    throw UsageError(base::str("parallel.prefetch = ", parallel.prefetch,
+                               " has no effect with parallel.shard = \"", parallel.shard,
+                               "\": nothing is gathered.\n  These fit: --set "
+                               "parallel.shard=zero3, or --set parallel.prefetch=",
+                               usual.parallel.prefetch));
+  }
+  if (parallel.reshard_after_forward != usual.parallel.reshard_after_forward) {
+    throw UsageError(
+        base::str("parallel.reshard_after_forward = \"", parallel.reshard_after_forward,
+                  "\" has no effect with parallel.shard = \"", parallel.shard,
+                  "\": nothing is gathered.\n  These fit: --set "
+                  "parallel.shard=zero3, or --set parallel.reshard_after_forward=auto"));
+  }
+}
+
 void check_optimizer(const TrainConfig& config) {
   const auto& optim = config.optim;
   // The kernel works in fp32: an eps that vanishes there would divide zero by zero.
@@ -166,6 +201,7 @@ void check(const TrainConfig& config, int ranks) {
                                config.parallel.data, ", or --set parallel.data=auto"));
   }
   check_batch(config, ranks);
+  check_sharding(config, ranks);
   check_optimizer(config);
   check_log(config);
 }

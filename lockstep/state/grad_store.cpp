@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/kernels/span.h"
+#include "lockstep/state/heap_tensor.h"
 
 namespace lockstep::state {
 
@@ -26,6 +27,16 @@ std::vector<int> bucket_of_each_use(const plan::ParamTable& table, const plan::B
 
 }  // namespace
 
+GradStore::GradStore(const ParamStore& params, ProcessGroup& group, const plan::StepInputs& inputs,
+                     int rank, ProcessGroup* replica)
+    : GradStore(params.table(), params.buckets(), params.uses(), group, inputs.leaves,
+                {.micro_batches_per_grain = inputs.batch.micro_batches_per_grain,
+                 .shards = params.layout().sharded() ? &params.layout() : nullptr,
+                 .rounds = params.layout().sharded() ? plan::leaf_rounds(inputs, rank)
+                                                     : plan::LeafRounds{},
+                 .rank = rank,
+                 .replica = replica}) {}
+
 GradStore::GradStore(const plan::ParamTable& table, const plan::BucketPlan& buckets,
                      const std::vector<std::vector<at::Tensor>>& uses, ProcessGroup& group,
                      const plan::LeafSchedule& leaves, const GradStoreOptions& options)
@@ -35,12 +46,23 @@ GradStore::GradStore(const plan::ParamTable& table, const plan::BucketPlan& buck
       options_(options),
       leaves_(leaves.grains),
       last_micro_(options.micro_batches_per_grain - 1),
-      terms_(plan::maximal_subtrees(leaves.grains, leaves.run_of(group.rank()))),
       places_(static_cast<size_t>(leaves.grains)),
+      shards_(options.shards),
+      leaf_buffers_(buckets.buckets.size()),
       uses_of_bucket_(buckets.buckets.size()),
       uses_of_param_(table.params.size()),
       arrivals_(bucket_of_each_use(table, buckets, uses), static_cast<int>(buckets.buckets.size()),
                 options.arrivals) {
+  for (const auto& round : options_.rounds.rounds) {
+    nodes_.insert(nodes_.end(), round.begin(), round.end());
+  }
+  if (!by_round()) plan_terms(leaves.run_of(options_.rank < 0 ? group.rank() : options_.rank));
+  watch(uses);
+}
+
+/// Where the fold stack puts each leaf of `run`, and the buffers for it.
+void GradStore::plan_terms(const plan::LeafRange& run) {
+  terms_ = plan::maximal_subtrees(leaves_, run);
   int levels = 1;
   for (size_t t = 0; t < terms_.size(); ++t) {
     plan::FoldStack stack(terms_[t].size());
@@ -52,15 +74,31 @@ GradStore::GradStore(const plan::ParamTable& table, const plan::BucketPlan& buck
       place.merges = stack.push();
     }
   }
-
   // A rank without a leaf still needs a place for the result.
   for (size_t t = 0; t < std::max<size_t>(1, terms_.size()); ++t) {
-    term_buffers_.push_back(group_.allocate({buckets_.numel}, options_.type));
+    term_buffers_.push_back(
+        heap_tensor(group_, buckets_.numel, options_.type, memory::Kind::gradients).zero_());
   }
+  const memory::KindScope kind(memory::Kind::gradients);
   for (int level = 1; level < levels; ++level) {
     scratch_.push_back(at::zeros({buckets_.numel}, options_.type));
   }
+}
 
+void GradStore::watch(const std::vector<std::vector<at::Tensor>>& uses) {
+  const memory::KindScope kind(memory::Kind::gradients);
+  if (shards_ != nullptr) {
+    int64_t numel = 0;
+    for (size_t b = 0; b < buckets_.buckets.size(); ++b) {
+      slice_offset_.push_back(numel);
+      numel += shards_->owned(static_cast<int>(b), group_.rank()).size();
+    }
+    // With one sum a bucket, zero1's slices are this rank's part of its own term.
+    const int levels = slices_in_place() ? 0 : options_.rounds.levels;
+    for (int level = 0; level < levels; ++level) {
+      slices_.push_back(at::zeros({numel}, options_.type));
+    }
+  }
   for (size_t p = 0; p < table_.params.size(); ++p) {
     const int bucket = buckets_.slots[p].bucket;
     if (bucket < 0) continue;
@@ -82,7 +120,7 @@ GradStore::GradStore(const plan::ParamTable& table, const plan::BucketPlan& buck
 }
 
 void GradStore::begin_backward(const BackwardPass& pass) {
-  LOCKSTEP_ASSERT(places_[static_cast<size_t>(pass.leaf)].term >= 0,
+  LOCKSTEP_ASSERT(by_round() || places_[static_cast<size_t>(pass.leaf)].term >= 0,
                   "a rank computes its own leaves");
   pass_ = pass;
   open_ = true;
@@ -149,7 +187,7 @@ void GradStore::bucket_is_ready(int bucket) {
   if (options_.arrivals == Arrivals::Promise::learned) {
     for (const int index : uses_of_bucket_[static_cast<size_t>(bucket)]) {
       Use& use = uses_[static_cast<size_t>(index)];
-      settle(use);
+      zero_if_absent(use);
       // A gradient that comes after all must not be added to memory that is being reduced.
       use.leaf.mutable_grad() = at::Tensor();
     }
@@ -158,7 +196,7 @@ void GradStore::bucket_is_ready(int bucket) {
 }
 
 /// Without a gradient the slot is zero: it holds what was reduced last.
-void GradStore::settle(Use& use) {
+void GradStore::zero_if_absent(Use& use) {
   if (use.leaf.grad().defined()) return;
   use.filled = false;
   target_of(use).zero_();
@@ -177,7 +215,7 @@ void GradStore::end_backward() {
       if (options_.arrivals == Arrivals::Promise::once) continue;  // in its slot
       use.late = grad;
     }
-    if (!complete[u]) settle(use);
+    if (!complete[u]) zero_if_absent(use);
     grad = target_of(use);
   }
   for (const int bucket : rest) {
@@ -204,7 +242,8 @@ at::Tensor GradStore::bucket(int bucket) const {
 }
 
 void GradStore::fold_use(int param, int leaf) {
-  const at::Tensor slot = slot_view(places_[static_cast<size_t>(leaf)], param);
+  const at::Tensor slot =
+      by_round() ? leaf_slot(param) : slot_view(places_[static_cast<size_t>(leaf)], param);
   for (const int index : uses_of_param_[static_cast<size_t>(param)]) {
     const Use& use = uses_[static_cast<size_t>(index)];
     if (!use.side.defined()) continue;
@@ -231,6 +270,49 @@ Work GradStore::reduce(int bucket) {
   return group_.all_reduce(std::move(terms), leaves_, this->bucket(bucket));
 }
 
+Work GradStore::reduce(int bucket, plan::LeafRange node) {
+  const plan::Bucket& range = buckets_.buckets[static_cast<size_t>(bucket)];
+  std::vector<LeafTerm> terms;
+  if (by_round()) {
+    // A phantom round has no leaf, and no buffer was made.
+    const at::Tensor& leaf = leaf_buffers_[static_cast<size_t>(bucket)];
+    if (leaf.defined() && node.contains({pass_.leaf, pass_.leaf + 1})) {
+      terms.push_back({{pass_.leaf, pass_.leaf + 1}, leaf});
+    }
+  } else {
+    for (size_t t = 0; t < terms_.size(); ++t) {
+      if (!node.contains(terms_[t])) continue;
+      terms.push_back({terms_[t], term_buffers_[t].narrow(0, range.offset, range.numel)});
+    }
+  }
+  Work work = group_.reduce_scatter_uneven(
+      std::move(terms), leaves_, slice(bucket, node_of(node).level), shards_->counts(bucket));
+  if (by_round()) under_way_.insert_or_assign({bucket, node}, work);
+  return work;
+}
+
+void GradStore::settle(int bucket, plan::LeafRange node) {
+  const auto found = under_way_.find({bucket, node});
+  LOCKSTEP_ASSERT(found != under_way_.end(), "what settles was reduced");
+  found->second.wait();
+  under_way_.erase(found);
+  const plan::RoundNode& place = node_of(node);
+  for (int level = place.level; level > place.level - place.merges; --level) {
+    const at::Tensor top = slice(bucket, level);
+    kernels::add(slice(bucket, level - 1).data_ptr<float>(), top.data_ptr<float>(), top.numel());
+  }
+  const auto next = under_way_.lower_bound({bucket, plan::LeafRange{}});
+  if (next == under_way_.end() || next->first.first != bucket) free_leaf_buffer(bucket);
+}
+
+Work GradStore::across(int bucket) {
+  std::vector<LeafTerm> terms;
+  for (size_t level = 0; level < options_.rounds.kept.size(); ++level) {
+    terms.push_back({options_.rounds.kept[level], slice(bucket, static_cast<int>(level))});
+  }
+  return options_.replica->all_reduce(std::move(terms), leaves_, slice(bucket, 0));
+}
+
 Work GradStore::reduce_over_ranks(int bucket, ReduceOp op) {
   LOCKSTEP_ASSERT(leaves_ == group_.size(), "one leaf a rank");
   return group_.all_reduce(this->bucket(bucket), op);
@@ -240,6 +322,34 @@ const float* GradStore::gradient(int param) const {
   return term_buffers_[0].data_ptr<float>() + buckets_.slots[static_cast<size_t>(param)].offset;
 }
 
+const float* GradStore::gradient(const plan::Piece& piece) const {
+  if (shards_ == nullptr) return gradient(piece.param) + piece.lo;
+  return slice(piece.unit, 0).data_ptr<float>() + piece.in_unit -
+         shards_->owned(piece.unit, group_.rank()).lo;
+}
+
+bool GradStore::slices_in_place() const {
+  return shards_ != nullptr && !by_round() && options_.rounds.levels == 1;
+}
+
+at::Tensor GradStore::slice(int bucket, int level) const {
+  const plan::ElementRange own = shards_->owned(bucket, group_.rank());
+  if (slices_in_place()) {
+    return term_buffers_[0].narrow(0, buckets_.buckets[static_cast<size_t>(bucket)].offset + own.lo,
+                                   own.size());
+  }
+  return slices_[static_cast<size_t>(level)].narrow(0, slice_offset_[static_cast<size_t>(bucket)],
+                                                    own.size());
+}
+
+const plan::RoundNode& GradStore::node_of(plan::LeafRange leaves) const {
+  const auto found = std::find_if(nodes_.begin(), nodes_.end(), [&](const plan::RoundNode& node) {
+    return node.leaves == leaves;
+  });
+  LOCKSTEP_ASSERT(found != nodes_.end(), "the program reduces the nodes of its rounds");
+  return *found;
+}
+
 int64_t GradStore::heap_bytes() const {
   return static_cast<int64_t>(term_buffers_.size()) * buckets_.numel * width_of(options_.type);
 }
@@ -247,6 +357,7 @@ int64_t GradStore::heap_bytes() const {
 int64_t GradStore::scratch_bytes() const {
   const int64_t width = width_of(options_.type);
   int64_t bytes = static_cast<int64_t>(scratch_.size()) * buckets_.numel * width;
+  for (const at::Tensor& level : slices_) bytes += level.numel() * width;
   for (const Use& use : uses_) {
     if (use.side.defined()) bytes += use.side.numel() * width;
   }
@@ -265,9 +376,33 @@ at::Tensor GradStore::slot_view(const LeafPlace& place, int param) const {
       .view(table_.params[static_cast<size_t>(param)].shape);
 }
 
-at::Tensor GradStore::target_of(const Use& use) const {
-  return use.side.defined() ? use.side
-                            : slot_view(places_[static_cast<size_t>(pass_.leaf)], use.param);
+at::Tensor GradStore::leaf_slot(int param) {
+  const plan::Slot& slot = buckets_.slots[static_cast<size_t>(param)];
+  const plan::Bucket& bucket = buckets_.buckets[static_cast<size_t>(slot.bucket)];
+  at::Tensor& buffer = leaf_buffers_[static_cast<size_t>(slot.bucket)];
+  if (!buffer.defined()) {
+    buffer = heap_tensor(group_, bucket.numel, options_.type, memory::Kind::gradients);
+    leaf_bytes_ += bucket.numel * width_of(options_.type);
+    most_leaf_bytes_ = std::max(most_leaf_bytes_, leaf_bytes_);
+  }
+  return buffer.narrow(0, slot.offset - bucket.offset, slot.numel)
+      .view(table_.params[static_cast<size_t>(param)].shape);
+}
+
+void GradStore::free_leaf_buffer(int bucket) {
+  at::Tensor& buffer = leaf_buffers_[static_cast<size_t>(bucket)];
+  if (!buffer.defined()) return;
+  for (const int index : uses_of_bucket_[static_cast<size_t>(bucket)]) {
+    uses_[static_cast<size_t>(index)].leaf.mutable_grad() = at::Tensor();
+  }
+  leaf_bytes_ -= buffer.numel() * width_of(options_.type);
+  buffer = at::Tensor();
+}
+
+at::Tensor GradStore::target_of(const Use& use) {
+  if (use.side.defined()) return use.side;
+  return by_round() ? leaf_slot(use.param)
+                    : slot_view(places_[static_cast<size_t>(pass_.leaf)], use.param);
 }
 
 }  // namespace lockstep::state

@@ -1,13 +1,18 @@
 /// All gradient bytes of a rank, and the only place with hooks on autograd.
 ///
-/// A rank holds a run of leaves, which is a few maximal whole subtrees of the sum tree: its terms.
-/// Each term has a buffer in the shared heap. Leaves of a term are folded as a binary counter
-/// folds: the first leaf's gradients go straight into the term's buffer, later ones into scratch
-/// levels that merge downwards. What a reduction sends is then in place; nothing is copied.
+/// Leaves that are folded locally (nothing sharded, zero1): a rank holds a run of leaves, which is
+/// a few maximal whole subtrees of the sum tree: its terms. Each term has a buffer in the shared
+/// heap. Leaves of a term are folded as a binary counter folds: the first leaf's gradients go
+/// straight into the term's buffer, later ones into scratch levels that merge downwards. What a
+/// reduction sends is then in place; nothing is copied.
 ///
 ///   one rank, 4 leaves:   leaf 0 -> term        leaf 1 -> scratch 0, term += scratch 0
 ///                         leaf 2 -> scratch 0   leaf 3 -> scratch 1, scratch 0 += scratch 1,
 ///                                                         term += scratch 0
+///
+/// Leaves that are reduced by round (zero2, zero3): a bucket has a buffer from the first gradient
+/// of a leaf until the leaf's sums are with their owners. An owner's slices of the sums make the
+/// stack of plan/leaf_rounds.h.
 ///
 /// Within a leaf, micro-batches accumulate in place: `.grad` of each parameter is a view of its
 /// slot. The first one of a leaf is a copy (0 + -0.0 would lose the sign). Further uses of a tied
@@ -18,13 +23,19 @@
 ///
 /// Holds   4 bytes an element x (terms, at least 1, in the shared heap + scratch levels) of the
 ///         flat buffer, + each further use                         test: GradStore.HoldsAsPlanned
+///         by round: the buffers of buckets at work, + levels of this rank's slices
 #pragma once
 
 #include <functional>
+#include <map>
+#include <memory>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/plan/batch_plan.h"
+#include "lockstep/plan/leaf_rounds.h"
+#include "lockstep/plan/shard_layout.h"
+#include "lockstep/plan/step_program.h"
 #include "lockstep/state/arrivals.h"
 #include "lockstep/state/param_store.h"
 #include "lockstep/torch_inside/grad_hooks.h"
@@ -36,6 +47,13 @@ struct GradStoreOptions {
   at::ScalarType type = at::kFloat;  // of the parameters and their gradients
   /// Arrivals::Promise::learned for graphs that run a backward inside backward.
   Arrivals::Promise arrivals = Arrivals::Promise::once;
+  /// Who owns which slices; null: nobody, sums go to every rank. Must outlive the store.
+  const plan::ShardLayout* shards = nullptr;
+  /// With `shards`: what this rank's replica sums (plan::leaf_rounds), this rank's place among the
+  /// ranks of `leaves`, and the ranks that own the same slices in all replicas.
+  plan::LeafRounds rounds = {};
+  int rank = -1;  // -1: its place in the group
+  ProcessGroup* replica = nullptr;
 };
 
 /// What a backward is to its leaf.
@@ -49,8 +67,8 @@ struct BackwardPass {
 class GradStore {
  public:
   /// `uses` are the leaf tensors by parameter and use (empty for a parameter that is not trained);
-  /// `group` reduces over the ranks of `leaves`. Allocates; all ranks of the group do so. `table`
-  /// and `buckets` must outlive the store.
+  /// `group` reduces over the ranks of `leaves`, or of one replica. Allocates; all ranks of the
+  /// group do so. `table` and `buckets` must outlive the store.
   GradStore(const plan::ParamTable& table, const plan::BucketPlan& buckets,
             const std::vector<std::vector<at::Tensor>>& uses, ProcessGroup& group,
             const plan::LeafSchedule& leaves, const GradStoreOptions& options);
@@ -58,6 +76,9 @@ class GradStore {
             int micro_batches_per_grain)
       : GradStore(params.table(), params.buckets(), params.uses(), group, leaves,
                   {.micro_batches_per_grain = micro_batches_per_grain}) {}
+  /// With the sharding of `params`, for a step of these inputs.
+  GradStore(const ParamStore& params, ProcessGroup& group, const plan::StepInputs& inputs, int rank,
+            ProcessGroup* replica = nullptr);
 
   /// Called from within backward, in the thread that runs it: all gradients of `bucket` for the
   /// leaf at hand are complete.
@@ -88,20 +109,31 @@ class GradStore {
 
   /// Starts the canonical sum of one bucket over all ranks. After its wait, `gradient` is whole.
   [[nodiscard]] Work reduce(int bucket);
+  /// Starts the canonical sum of one node of the tree, each rank's slice to its owner. Owners of
+  /// slices only.
+  [[nodiscard]] Work reduce(int bucket, plan::LeafRange node);
+  /// The slice of that sum, whose reduction is awaited here, joins those before it. When no other
+  /// one of the bucket is under way, the leaf's buffer is freed.
+  void settle(int bucket, plan::LeafRange node);
+  /// Starts the sum of this rank's slices over all replicas, when they have settled.
+  [[nodiscard]] Work across(int bucket);
   /// With one leaf a rank: the sum or the average over ranks, in any of the types.
   [[nodiscard]] Work reduce_over_ranks(int bucket, ReduceOp op);
 
-  /// The reduced gradient of a trained float32 parameter. The address never changes.
+  /// The reduced gradient of a trained float32 parameter, where gradients are whole. The address
+  /// never changes.
   const float* gradient(int param) const;
+  /// The same of a piece that this rank owns.
+  const float* gradient(const plan::Piece& piece) const;
   /// The same of any type, in the parameter's shape.
   at::Tensor gradient_tensor(int param) const { return slot_view({.term = 0}, param); }
   /// All gradients of a bucket, flat, padding between them included.
   at::Tensor bucket(int bucket) const;
 
-  /// The terms that this rank brings.
-  const std::vector<plan::LeafRange>& terms() const { return terms_; }
+  /// The most bytes of leaf buffers that were there at once, by round.
+  int64_t most_leaf_bytes() const { return most_leaf_bytes_; }
 
-  /// Bytes held in the shared heap and in ordinary memory.
+  /// Bytes held in the shared heap, leaf buffers apart, and in ordinary memory.
   int64_t heap_bytes() const;
   int64_t scratch_bytes() const;
 
@@ -122,13 +154,26 @@ class GradStore {
     int merges = 0;  // after it
   };
 
+  bool by_round() const {
+    return shards_ != nullptr && shards_->options.stage >= plan::Shard::zero2;
+  }
+  bool slices_in_place() const;
+  void plan_terms(const plan::LeafRange& run);
+  void watch(const std::vector<std::vector<at::Tensor>>& uses);
   void gradient_arrived(int index);
   void take_in(Use& use);
-  void settle(Use& use);
+  void zero_if_absent(Use& use);
   void bucket_is_ready(int bucket);
   const at::Tensor& buffer(const LeafPlace& place) const;
   at::Tensor slot_view(const LeafPlace& place, int param) const;
-  at::Tensor target_of(const Use& use) const;
+  /// By round: the leaf's gradient of a parameter, in a buffer that is made when it is first asked
+  /// for.
+  at::Tensor leaf_slot(int param);
+  void free_leaf_buffer(int bucket);
+  at::Tensor target_of(const Use& use);
+  /// This rank's slice of a bucket's sums, on one level of the stack.
+  at::Tensor slice(int bucket, int level) const;
+  const plan::RoundNode& node_of(plan::LeafRange leaves) const;
 
   const plan::ParamTable& table_;
   const plan::BucketPlan& buckets_;
@@ -140,6 +185,14 @@ class GradStore {
   std::vector<LeafPlace> places_;         // by leaf
   std::vector<at::Tensor> term_buffers_;  // in the shared heap; one even without a term
   std::vector<at::Tensor> scratch_;       // levels 1, 2, ...
+  const plan::ShardLayout* shards_;
+  std::vector<plan::RoundNode> nodes_;    // of all rounds
+  std::vector<at::Tensor> slices_;        // by level: this rank's slices of all buckets
+  std::vector<int64_t> slice_offset_;     // of each bucket in a level
+  std::vector<at::Tensor> leaf_buffers_;  // by bucket; undefined while there is no leaf in it
+  int64_t leaf_bytes_ = 0;
+  int64_t most_leaf_bytes_ = 0;
+  std::map<std::pair<int, plan::LeafRange>, Work> under_way_;  // by bucket and node, until settled
   std::vector<Use> uses_;
   std::vector<std::vector<int>> uses_of_bucket_;  // indices in uses_
   std::vector<std::vector<int>> uses_of_param_;   // the same

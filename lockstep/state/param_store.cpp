@@ -1,26 +1,27 @@
 #include "lockstep/state/param_store.h"
 
-#include <map>
-
+#include "lockstep/base/assert.h"
 #include "lockstep/base/counter_random.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/state/heap_tensor.h"
 
 namespace lockstep::state {
 namespace {
 
-void fill(float* values, const plan::Param& param, uint64_t seed) {
+/// Start values of elements lo <= i < hi.
+void fill(float* values, const plan::Param& param, int64_t lo, int64_t hi, uint64_t seed) {
   switch (param.init.kind) {
     case plan::Init::Kind::zeros:
-      std::fill_n(values, param.numel, 0.0f);
+      std::fill_n(values, hi - lo, 0.0f);
       return;
     case plan::Init::Kind::ones:
-      std::fill_n(values, param.numel, 1.0f);
+      std::fill_n(values, hi - lo, 1.0f);
       return;
     case plan::Init::Kind::normal: {
       const base::RandomKey key = base::RandomKey(seed).with("init").with(param.name);
-      for (int64_t i = 0; i < param.numel; ++i) {
-        values[i] = static_cast<float>(param.init.std * key.normal(static_cast<uint64_t>(i)));
+      for (int64_t i = lo; i < hi; ++i) {
+        values[i - lo] = static_cast<float>(param.init.std * key.normal(static_cast<uint64_t>(i)));
       }
       return;
     }
@@ -49,7 +50,8 @@ std::map<std::string, at::Tensor> parameters_by_path(const torch::nn::Module& mo
 
 ParamStore::ParamStore(torch::nn::Module& module, const std::vector<plan::Tie>& ties,
                        const std::function<plan::Init(const std::string&)>& init_of,
-                       const ParamStoreOptions& options) {
+                       const ParamStoreOptions& options)
+    : group_(options.group) {
   const auto by_path = parameters_by_path(module);
   std::vector<plan::ParamDeclaration> declared;
   for (const auto& item : module.named_parameters(/*recurse=*/true)) {
@@ -62,30 +64,57 @@ ParamStore::ParamStore(torch::nn::Module& module, const std::vector<plan::Tie>& 
                         .trainable = item.value().requires_grad(),
                         .init = init_of(item.key())});
   }
+  LOCKSTEP_ASSERT(options.shard.stage == plan::Shard::none || group_ != nullptr,
+                  "who divides parameters has a group");
   table_ = plan::make_param_table(declared, ties);
-  buckets_ = plan::plan_buckets(table_, options.first_bucket_bytes, options.bucket_bytes);
-  flat_ = at::zeros({buckets_.numel}, at::kFloat);
-
-  fixed_offset_.assign(table_.params.size(), -1);
-  int64_t fixed_numel = 0;
-  for (size_t p = 0; p < table_.params.size(); ++p) {
-    if (buckets_.slots[p].bucket >= 0) continue;
-    fixed_offset_[p] = fixed_numel;
-    fixed_numel += table_.params[p].numel;
-  }
-  fixed_ = at::zeros({fixed_numel}, at::kFloat);
-
+  buckets_ = options.shard.stage == plan::Shard::zero3
+                 ? plan::plan_unit_buckets(table_)
+                 : plan::plan_buckets(table_, options.first_bucket_bytes, options.bucket_bytes);
+  layout_ = plan::plan_shards(table_, buckets_, options.shard);
+  if (layout_.sharded()) rank_ = group_->rank();
+  pieces_ = layout_.pieces(rank_);
   uses_.resize(table_.params.size());
+  take_over(by_path, options.seed);
+}
+
+void ParamStore::take_over(const std::map<std::string, at::Tensor>& by_path, uint64_t seed) {
+  if (layout_.gathers()) {
+    units_ = std::make_unique<GatheredUnits>(layout_, *group_);
+    for (const bool trained : {true, false}) {
+      for (const plan::Piece& piece : layout_.pieces(rank_, trained)) {
+        float* const values = units_->shard(piece.unit, trained) + piece.in_unit -
+                              layout_.owned(piece.unit, rank_, trained).lo;
+        fill(values, table_.params[static_cast<size_t>(piece.param)], piece.lo, piece.hi, seed);
+      }
+    }
+  } else {
+    // Published shards are read by peers.
+    flat_ = layout_.sharded()
+                ? heap_tensor(*group_, buckets_.numel, at::kFloat, memory::Kind::parameters).zero_()
+                : at::zeros({buckets_.numel}, at::kFloat);
+    fixed_offset_.assign(table_.params.size(), -1);
+    int64_t fixed_numel = 0;
+    for (size_t p = 0; p < table_.params.size(); ++p) {
+      if (buckets_.slots[p].bucket >= 0) continue;
+      fixed_offset_[p] = fixed_numel;
+      fixed_numel += table_.params[p].numel;
+    }
+    fixed_ = at::zeros({fixed_numel}, at::kFloat);
+  }
   for (size_t p = 0; p < table_.params.size(); ++p) {
     const plan::Param& param = table_.params[p];
-    fill(master(static_cast<int>(p)), param, options.seed);
-    const bool trained = fixed_offset_[p] < 0;
-    const at::Tensor& home = trained ? flat_ : fixed_;
-    const int64_t offset = trained ? buckets_.slots[p].offset : fixed_offset_[p];
+    const int index = static_cast<int>(p);
+    if (!divided()) fill(master(index), param, 0, param.numel, seed);
     for (const std::string& path : param.uses) {
       at::Tensor leaf = by_path.at(path);
       // The leaf keeps its identity (hooks, module registration); only its storage moves here.
-      leaf.set_data(home.narrow(0, offset, param.numel).view(param.shape));
+      if (divided()) {
+        leaf.set_data(units_->parameter(index, param.shape));
+      } else {
+        const bool trained = fixed_offset_[p] < 0;
+        const int64_t offset = trained ? buckets_.slots[p].offset : fixed_offset_[p];
+        leaf.set_data((trained ? flat_ : fixed_).narrow(0, offset, param.numel).view(param.shape));
+      }
       uses_[p].push_back(leaf);
     }
   }
@@ -96,18 +125,62 @@ float* ParamStore::master(int param) {
 }
 
 const float* ParamStore::master(int param) const {
+  LOCKSTEP_ASSERT(!divided(), "a divided parameter is whole on no rank");
   const auto p = static_cast<size_t>(param);
   return fixed_offset_[p] < 0 ? flat_.data_ptr<float>() + buckets_.slots[p].offset
                               : fixed_.data_ptr<float>() + fixed_offset_[p];
 }
 
+float* ParamStore::master(const plan::Piece& piece) {
+  if (!divided()) return master(piece.param) + piece.lo;
+  return units_->shard(piece.unit, true) + piece.in_unit - layout_.owned(piece.unit, rank_).lo;
+}
+
+const float* ParamStore::whole(int param) {
+  if (!divided()) return master(param);
+  const int unit = layout_.slots[static_cast<size_t>(param)].unit;
+  if (unit != whole_unit_) {
+    release_whole();
+    units_->gather(unit);
+    units_->await(unit);
+    whole_unit_ = unit;
+  }
+  return units_->gathered(param);
+}
+
+void ParamStore::release_whole() {
+  if (whole_unit_ >= 0) units_->release(whole_unit_);
+  whole_unit_ = -1;
+}
+
+Work ParamStore::publish(int bucket) {
+  const plan::Bucket& range = buckets_.buckets[static_cast<size_t>(bucket)];
+  const at::Tensor all = flat_.narrow(0, range.offset, range.numel);
+  const plan::ElementRange own = layout_.owned(bucket, rank_);
+  return group_->all_gather_uneven(all.narrow(0, own.lo, own.size()), all, layout_.counts(bucket));
+}
+
 plan::Digest ParamStore::digest() const {
   plan::Digest digest;
-  for (size_t p = 0; p < table_.params.size(); ++p) {
+  for (size_t p = 0; p < table_.params.size() && !divided(); ++p) {
     const plan::Param& param = table_.params[p];
     digest.add(param.name, 0, master(static_cast<int>(p)), param.numel);
   }
+  if (!divided()) return digest;
+  for (const bool trained : {true, false}) {
+    for (const plan::Piece& piece : layout_.pieces(rank_, trained)) {
+      digest.add(table_.params[static_cast<size_t>(piece.param)].name, piece.lo,
+                 units_->shard(piece.unit, trained) + piece.in_unit -
+                     layout_.owned(piece.unit, rank_, trained).lo,
+                 piece.size());
+    }
+  }
   return digest;
+}
+
+int64_t ParamStore::bytes() const {
+  if (!divided()) return flat_.numel() * 4 + fixed_.numel() * 4;
+  return (layout_.owned_numel(rank_) + layout_.owned_numel(rank_, false)) * 4;
 }
 
 }  // namespace lockstep::state

@@ -1,18 +1,24 @@
-/// All parameter bytes of a rank: one flat fp32 buffer, laid out by the bucket plan. The module's
-/// tensors are views of it, so what the optimizer writes is what the next forward reads.
+/// All parameter bytes of a rank. Whole, they are one flat fp32 buffer, laid out by the bucket
+/// plan: the module's tensors are views of it, so what the optimizer writes is what the next
+/// forward reads. Divided (zero3), this rank holds its shards, and units are gathered for their use
+/// (state/gathered_units.h).
 ///
 /// Start values are drawn here, from the parameter's name and the element's logical index: every
-/// rank draws the same without a broadcast, and no cut of the parameters changes a draw.
+/// rank draws its own without a broadcast, no cut of the parameters changes a draw, and a model
+/// larger than a rank is never whole on one.
 ///
 /// A tied parameter is stored once. Each of its uses is a leaf tensor of its own on the same
 /// storage, with a gradient of its own (state/grad_store.h adds them).
 ///
-/// Holds   4 bytes an element of `buckets().numel`       test: ParamStore.HoldsOnceWhatIsTied
+/// Holds   4 bytes an element of `buckets().numel`; divided, of this rank's shards
+///                                                       test: ParamStore.HoldsOnceWhatIsTied
 #pragma once
 
 #include <torch/nn/module.h>
 
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,13 +26,18 @@
 #include "lockstep/plan/buckets.h"
 #include "lockstep/plan/digest.h"
 #include "lockstep/plan/param_table.h"
+#include "lockstep/plan/shard_layout.h"
+#include "lockstep/state/gathered_units.h"
 
 namespace lockstep::state {
 
 struct ParamStoreOptions {
   uint64_t seed = 0;  // of the start values
   int64_t first_bucket_bytes = 1 * MiB;
-  int64_t bucket_bytes = 25 * MiB;
+  int64_t bucket_bytes = 25 * MiB;  // not with zero3, where each unit is a bucket
+  plan::ShardOptions shard = {};
+  /// The ranks that divide a replica: publishes and gathers. Null: nothing is divided.
+  ProcessGroup* group = nullptr;
 };
 
 class ParamStore {
@@ -41,10 +52,27 @@ class ParamStore {
 
   const plan::ParamTable& table() const { return table_; }
   const plan::BucketPlan& buckets() const { return buckets_; }
+  const plan::ShardLayout& layout() const { return layout_; }
 
-  /// The fp32 master of a parameter, contiguous.
+  /// The fp32 master of a parameter, contiguous; where parameters are not divided.
   float* master(int param);
   const float* master(int param) const;
+  /// The same of a piece that this rank owns.
+  float* master(const plan::Piece& piece);
+  /// What this rank owns and updates.
+  const std::vector<plan::Piece>& pieces() const { return pieces_; }
+
+  /// A parameter's values wherever they are, until the next call. All ranks of the group call it
+  /// for the same parameters in the same order, outside of any step; it may gather.
+  const float* whole(int param);
+  /// What `whole` has gathered is freed.
+  void release_whole();
+
+  /// Begins to give the updated shards of a bucket to every rank; with zero1 and zero2.
+  [[nodiscard]] Work publish(int bucket);
+
+  /// The divided parameters; null where they are whole.
+  GatheredUnits* units() const { return units_.get(); }
 
   /// The leaf tensor of use `use` (index in Param::uses) of a parameter.
   const at::Tensor& use(int param, int use) const {
@@ -54,15 +82,26 @@ class ParamStore {
   /// The same by parameter and use.
   const std::vector<std::vector<at::Tensor>>& uses() const { return uses_; }
 
+  /// Of all parameters; where they are divided, of what this rank owns: the sum over the ranks of a
+  /// replica is the model's.
   plan::Digest digest() const;
-  int64_t bytes() const { return flat_.numel() * 4 + fixed_.numel() * 4; }
+  int64_t bytes() const;
 
  private:
+  bool divided() const { return units_ != nullptr; }
+  void take_over(const std::map<std::string, at::Tensor>& by_path, uint64_t seed);
+
+  ProcessGroup* group_;
   plan::ParamTable table_;
   plan::BucketPlan buckets_;
+  plan::ShardLayout layout_;
+  int rank_ = 0;                               // that owns `pieces_`
+  std::vector<plan::Piece> pieces_;            // of trained parameters
   at::Tensor flat_;                            // trained parameters, by slot
   at::Tensor fixed_;                           // parameters that are not trained
   std::vector<int64_t> fixed_offset_;          // by parameter, -1 for trained ones
+  std::unique_ptr<GatheredUnits> units_;       // in the place of the two
+  int whole_unit_ = -1;                        // gathered by `whole`
   std::vector<std::vector<at::Tensor>> uses_;  // by parameter, by use in name order
 };
 

@@ -35,12 +35,20 @@ EvaluationResult evaluate(Task& task, const EvaluationOptions& wanted, const Ran
       return {.loss = std::numeric_limits<double>::quiet_NaN(), .stopped = true};
     }
     const int leaf = mine.lo + round;
-    if (leaf >= mine.hi) continue;
-    // The last leaf may be short; it is so on every layout.
-    const int64_t first = leaf * options.micro_batch;
-    const int64_t count = std::min(options.micro_batch, options.samples - first);
-    losses[static_cast<size_t>(leaf)] =
-        sum_in_order(task.validation_losses(first, count, options.samples, evaluating));
+    const bool phantom = leaf >= mine.hi;
+    if (phantom && !options.run_forward) continue;
+    const auto forward = [&] {
+      // The last leaf may be short; it is so on every layout.
+      const int64_t first = leaf * options.micro_batch;
+      const int64_t count = std::min(options.micro_batch, options.samples - first);
+      losses[static_cast<size_t>(leaf)] =
+          sum_in_order(task.validation_losses(first, count, options.samples, evaluating));
+    };
+    if (options.run_forward) {
+      options.run_forward(phantom ? std::function<void()>() : forward);
+    } else {
+      forward();
+    }
   }
   std::vector<LeafTerm> terms;
   for (const plan::LeafRange& range : plan::maximal_subtrees(leaves, mine)) {

@@ -14,6 +14,8 @@ struct EvaluationOptions {
   /// Asked between micro-batches, by all ranks alike and together (it may be a collective): true
   /// ends the evaluation without a result.
   std::function<bool()> stop = {};
+  /// Runs each forward, and an empty one on a rank that has none in a round; not set: called as is.
+  std::function<void(const std::function<void()>& forward)> run_forward = {};
 };
 
 struct EvaluationResult {

@@ -42,8 +42,7 @@ void require_matching(const std::string& path, const files::SafetensorsFile& fil
 
 }  // namespace
 
-void save_model(const std::string& path, const state::ParamStore& params,
-                const ModelFileInfo& info) {
+void save_model(const std::string& path, state::ParamStore& params, const ModelFileInfo& info) {
   std::vector<files::TensorEntry> entries;
   const plan::ParamTable& table = params.table();
   for (const int p : table.by_name) {
@@ -51,8 +50,9 @@ void save_model(const std::string& path, const state::ParamStore& params,
     entries.push_back({.name = param.name,
                        .dtype = "F32",
                        .shape = param.shape,
-                       .data = params.master(p),
-                       .bytes = param.numel * 4});
+                       .data = nullptr,
+                       .bytes = param.numel * 4,
+                       .bring = [&params, p] { return params.whole(p); }});
   }
   const nlohmann::json json = {{"config", plan::to_json(info.config)},
                                {"vocab", info.vocab},
@@ -60,6 +60,12 @@ void save_model(const std::string& path, const state::ParamStore& params,
                                {"param_digest", info.param_digest},
                                {"step", info.step}};
   files::write_safetensors(path, entries, {{"format", "pt"}, {kInfoKey, json.dump()}});
+  params.release_whole();
+}
+
+void help_to_save(state::ParamStore& params) {
+  for (const int p : params.table().by_name) params.whole(p);
+  params.release_whole();
 }
 
 LoadedModel load_model(const std::string& path) {

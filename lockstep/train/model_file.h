@@ -19,8 +19,10 @@ struct ModelFileInfo {
 };
 
 /// Every logical parameter once, fp32. Throws StateError; the old file stays readable till then.
-void save_model(const std::string& path, const state::ParamStore& params,
-                const ModelFileInfo& info);
+/// Where parameters are divided, the other ranks of the writer's replica call `help_to_save`: units
+/// are gathered one by one.
+void save_model(const std::string& path, state::ParamStore& params, const ModelFileInfo& info);
+void help_to_save(state::ParamStore& params);
 
 /// A model with its parameters filled from the file.
 struct LoadedModel {

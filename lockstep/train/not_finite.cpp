@@ -1,5 +1,6 @@
 #include "lockstep/train/not_finite.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -9,16 +10,21 @@
 namespace lockstep {
 namespace {
 
-/// The name of the first trained parameter whose `values` are not all finite; empty: none.
-std::string first_not_finite(const plan::ParamTable& table,
-                             const std::function<const float*(int)>& values) {
-  for (size_t p = 0; p < table.params.size(); ++p) {
-    if (!table.params[p].trainable) continue;
-    if (!kernels::all_finite(values(static_cast<int>(p)), table.params[p].numel)) {
-      return table.params[p].name;
+/// The name of the first trained parameter whose `values` are not all finite, on any rank; empty:
+/// none. Each rank looks at the pieces that it owns.
+std::string first_not_finite(ProcessGroup& group, const state::ParamStore& params,
+                             const std::function<const float*(const plan::Piece&)>& values) {
+  const auto count = static_cast<int>(params.table().params.size());
+  int first = count;
+  for (const plan::Piece& piece : params.pieces()) {
+    if (piece.param < first && !kernels::all_finite(values(piece), piece.size())) {
+      first = piece.param;
     }
   }
-  return {};
+  for (const std::string& other : group.gather_text(std::to_string(first))) {
+    first = std::min(first, std::stoi(other));
+  }
+  return first == count ? std::string() : params.table().params[static_cast<size_t>(first)].name;
 }
 
 /// "rank 1's samples 8 to 15 of the step" for each rank with a loss that is not finite.
@@ -42,14 +48,13 @@ std::string samples_not_finite(ProcessGroup& group, const plan::BatchPlan& batch
 }  // namespace
 
 std::string describe_not_finite(ProcessGroup& group, const plan::BatchPlan& batch,
-                                const std::vector<double>& leaf_losses,
-                                const state::ParamStore& params, const state::GradStore& grads) {
-  const plan::ParamTable& table = params.table();
+                                const std::vector<double>& leaf_losses, state::ParamStore& params,
+                                const state::GradStore& grads) {
   const std::string samples = samples_not_finite(group, batch, leaf_losses);
-  const std::string weight =
-      first_not_finite(table, [&](int param) { return params.master(param); });
-  const std::string gradient =
-      first_not_finite(table, [&](int param) { return grads.gradient(param); });
+  const std::string weight = first_not_finite(
+      group, params, [&](const plan::Piece& piece) { return params.master(piece); });
+  const std::string gradient = first_not_finite(
+      group, params, [&](const plan::Piece& piece) { return grads.gradient(piece); });
   if (!weight.empty()) {
     const std::string whose = samples.empty() ? "" : base::str(" (seen by ", samples, ")");
     return base::str("the weight \"", weight, "\" is not finite, since an earlier update", whose);

@@ -17,7 +17,7 @@ namespace lockstep {
 ///
 /// leaf_losses   of this rank; what other ranks computed is finite here
 std::string describe_not_finite(ProcessGroup& group, const plan::BatchPlan& batch,
-                                const std::vector<double>& leaf_losses,
-                                const state::ParamStore& params, const state::GradStore& grads);
+                                const std::vector<double>& leaf_losses, state::ParamStore& params,
+                                const state::GradStore& grads);
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/memory/account.h"
@@ -26,13 +27,19 @@ struct RunTotals {
   double mfu = 0;
 };
 
+/// What one rank moved in one of its groups.
+struct GroupTraffic {
+  std::string name;
+  GroupTotals totals;
+  int64_t planned_bytes = 0;
+};
+
 /// What one rank did.
 struct RankTotals {
   int64_t samples = 0;
   int64_t gemm_flops = 0;
   memory::KindBytes peak_bytes = {};
-  GroupTotals dp;
-  int64_t dp_planned_bytes = 0;
+  std::vector<GroupTraffic> groups;
 };
 
 /// Gathers every rank's totals; all ranks of `world` call it. Empty on all but rank 0.

@@ -1,6 +1,7 @@
 #include "lockstep/train/step_runner.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "lockstep/base/assert.h"
 #include "lockstep/kernels/norm.h"
@@ -9,29 +10,59 @@
 namespace lockstep {
 namespace {
 
+using plan::StepOp;
 using torch_inside::Phase;
-
-bool is_communication(plan::StepOp op) {
-  return op == plan::StepOp::fold_use || op == plan::StepOp::fold || op == plan::StepOp::reduce;
-}
 
 }  // namespace
 
-StepRunner::StepRunner(plan::StepProgram program, plan::BatchPlan batch, state::ParamStore& params,
-                       state::GradStore& grads, ProcessGroup& group)
-    : program_(std::move(program)),
-      batch_(batch),
+StepRunner::StepRunner(const plan::StepInputs& inputs, state::ParamStore& params,
+                       state::GradStore& grads, ProcessGroup& group, ProcessGroup* shard)
+    : step_{.steps = plan::data_parallel_program(inputs, group.rank()).steps, .done = {}},
+      batch_(inputs.batch),
+      loss_terms_(plan::leaf_terms(inputs.leaves, group.rank())),
       params_(params),
       grads_(grads),
       group_(group),
-      chunks_(plan::plan_norm_chunks(params.table())),
+      shard_(shard),
+      norm_(plan::plan_norm(params.table(), params.layout())),
       bucket_ready_(params.buckets().buckets.size()),
-      leaf_losses_(static_cast<size_t>(batch.grains)),
-      chunk_sums_(static_cast<size_t>(chunks_.chunks)) {
+      leaf_losses_(static_cast<size_t>(inputs.batch.grains)),
+      chunk_sums_(static_cast<size_t>(norm_.chunks.chunks)) {
+  for (const plan::UnitStep& step : plan::forward_units(params.layout(), false)) {
+    forward_.steps.push_back(plan::step_of(step));
+  }
   grads_.on_bucket_ready([this](int bucket) {
     bucket_ready_[static_cast<size_t>(bucket)] = true;
-    advance();
+    advance_gradients();
   });
+  if (params_.units() != nullptr) {
+    params_.units()->on_touch([this](int unit) {
+      const PhaseSpan span(clock_, Phase::gather_wait);
+      advance_units(unit);
+      if (!params_.units()->released(unit)) params_.units()->await(unit);
+    });
+  }
+}
+
+StepRunner::~StepRunner() {
+  grads_.on_bucket_ready({});
+  if (params_.units() != nullptr) params_.units()->on_touch({});
+}
+
+StepRunner::Lane StepRunner::lane_of(StepOp op) {
+  switch (op) {
+    case StepOp::gather:
+    case StepOp::touch:
+    case StepOp::release:
+      return Lane::units;
+    case StepOp::fold_use:
+    case StepOp::fold:
+    case StepOp::reduce:
+    case StepOp::settle:
+      return Lane::gradients;
+    default:
+      return Lane::none;
+  }
 }
 
 StepResult StepRunner::run(const StepCompute& compute, double seed) {
@@ -41,84 +72,190 @@ StepResult StepRunner::run(const StepCompute& compute, double seed) {
   reductions_.clear();
   std::fill(leaf_losses_.begin(), leaf_losses_.end(), 0.0);
   std::fill(bucket_ready_.begin(), bucket_ready_.end(), false);
+  step_.done.assign(step_.steps.size(), false);
   at::Tensor losses;  // of the micro-batch between its forward and its backward
-  cursor_ = 0;
+  std::vector<Work> published;
 
-  while (cursor_ < program_.steps.size()) {
-    const plan::Step step = program_.steps[cursor_++];
+  for (cursor_ = 0; cursor_ < program_->steps.size();) {
+    const plan::Step step = program_->steps[cursor_];
+    if (program_->done[cursor_++]) continue;
     if (compute.entering) compute.entering(step);
-    if (!is_communication(step.op)) executed_.push_back(step);
     switch (step.op) {
-      case plan::StepOp::forward: {
+      case StepOp::forward: {
+        executed_.push_back(step);
         const PhaseSpan span(clock_, Phase::forward);
+        begin_window();
         losses = compute.forward(step.leaf, step.micro);
         leaf_losses_[static_cast<size_t>(step.leaf)] += sum_in_order(losses);
+        end_window();
         break;
       }
-      case plan::StepOp::backward: {
+      case StepOp::backward: {
+        executed_.push_back(step);
         const PhaseSpan span(clock_, Phase::backward);
         if (step.micro == 0) std::fill(bucket_ready_.begin(), bucket_ready_.end(), false);
         grads_.begin_backward(step.leaf, step.micro);
+        begin_window();
         losses.backward(at::full_like(losses, seed));
         grads_.end_backward();
+        end_window();
         losses = at::Tensor();
         break;
       }
-      case plan::StepOp::fold_use:
-      case plan::StepOp::fold:
-      case plan::StepOp::reduce:
-        execute_communication(step);
+      case StepOp::phantom:
+        executed_.push_back(step);
         break;
-      case plan::StepOp::loss:
+      case StepOp::loss:
+        executed_.push_back(step);
         // Queued behind the reductions: it waits for what backward did not hide.
         result.loss_sum = exchange_losses();
         break;
-      case plan::StepOp::norm:
+      case StepOp::norm:
+        executed_.push_back(step);
         await_reductions();
         result.grad_norm = gradient_norm();
         break;
-      case plan::StepOp::update: {
+      case StepOp::update: {
+        executed_.push_back(step);
         const PhaseSpan span(clock_, Phase::update);
         compute.update(result.grad_norm);
         break;
       }
+      case StepOp::publish: {
+        executed_.push_back(step);
+        const PhaseSpan span(clock_, Phase::gather_wait);
+        published.push_back(params_.publish(step.bucket));
+        break;
+      }
+      case StepOp::across:
+        await_reductions();
+        execute(step);
+        break;
+      default:  // of a phantom round, or what a window left
+        execute(step);
     }
   }
+  const PhaseSpan span(clock_, Phase::gather_wait);
+  for (Work& work : published) work.wait();
   compute_ = nullptr;
   return result;
 }
 
-void StepRunner::advance() {
-  // Called from within backward: the cursor stands behind it.
-  while (cursor_ < program_.steps.size()) {
-    const plan::Step& step = program_.steps[cursor_];
-    if (!is_communication(step.op)) return;
-    const int bucket = step.op == plan::StepOp::fold_use
-                           ? params_.buckets().slots[static_cast<size_t>(step.param)].bucket
-                           : step.bucket;
-    if (!bucket_ready_[static_cast<size_t>(bucket)]) return;
-    ++cursor_;
-    execute_communication(step);
+void StepRunner::run_forward(const std::function<void()>& forward) {
+  program_ = &forward_;
+  forward_.done.assign(forward_.steps.size(), false);
+  cursor_ = 0;
+  begin_window();
+  if (forward) forward();
+  end_window();
+  program_ = &step_;
+}
+
+/// The operations behind the cursor, up to the next that is in no lane, belong to what now runs.
+void StepRunner::begin_window() {
+  window_end_ = cursor_;
+  while (window_end_ < program_->steps.size() &&
+         lane_of(program_->steps[window_end_].op) != Lane::none) {
+    ++window_end_;
+  }
+  if (params_.units() != nullptr) advance_units(-1);
+}
+
+/// What the computation did not bring about, in the program's order.
+void StepRunner::end_window() {
+  for (; cursor_ < window_end_; ++cursor_) {
+    if (!program_->done[cursor_]) execute(program_->steps[cursor_]);
+    program_->done[cursor_] = true;
   }
 }
 
-void StepRunner::execute_communication(const plan::Step& step) {
+/// Starts the operations on units that need not wait for a touch; those that wait for the touch of
+/// `touched`, too. A unit that is passed over was not used this time.
+void StepRunner::advance_units(int touched) {
+  const auto touches = [&](size_t i) {
+    return !program_->done[i] && program_->steps[i].op == StepOp::touch &&
+           program_->steps[i].unit == touched;
+  };
+  size_t last_touch = cursor_;
+  while (last_touch < window_end_ && !touches(last_touch)) ++last_touch;
+  if (touched >= 0 && last_touch == window_end_) return;
+  for (size_t i = cursor_; i < window_end_; ++i) {
+    const plan::Step& step = program_->steps[i];
+    if (program_->done[i] || lane_of(step.op) != Lane::units) continue;
+    if (step.op == StepOp::touch && (touched < 0 || i > last_touch)) return;
+    // It was only just touched: its release stands at the end of the pass.
+    if (step.op == StepOp::release && step.unit == touched) return;
+    program_->done[i] = true;
+    execute(step);
+  }
+}
+
+bool StepRunner::is_ready(const plan::Step& step) const {
+  const int bucket = step.op == StepOp::fold_use
+                         ? params_.buckets().slots[static_cast<size_t>(step.param)].bucket
+                         : step.bucket;
+  return bucket_ready_[static_cast<size_t>(bucket)];
+}
+
+/// Called from within backward.
+void StepRunner::advance_gradients() {
+  for (size_t i = cursor_; i < window_end_; ++i) {
+    const plan::Step& step = program_->steps[i];
+    if (program_->done[i] || lane_of(step.op) != Lane::gradients) continue;
+    if (!is_ready(step)) return;
+    program_->done[i] = true;
+    execute(step);
+  }
+}
+
+void StepRunner::execute(const plan::Step& step) {
   executed_.push_back(step);
-  const PhaseSpan span(clock_, step.op == plan::StepOp::reduce ? Phase::reduce_wait : Phase::fold);
-  if (step.op == plan::StepOp::fold_use) grads_.fold_use(step.param, step.leaf);
-  if (step.op == plan::StepOp::fold) grads_.fold(step.bucket, step.leaf);
-  if (step.op == plan::StepOp::reduce) reductions_.push_back(grads_.reduce(step.bucket));
+  const bool waits = step.op == StepOp::reduce || step.op == StepOp::settle;
+  const PhaseSpan span(clock_, lane_of(step.op) == Lane::units ? Phase::gather_wait
+                               : waits                         ? Phase::reduce_wait
+                                                               : Phase::fold);
+  switch (step.op) {
+    case StepOp::gather:
+      params_.units()->gather(step.unit);
+      return;
+    case StepOp::touch:
+      return;
+    case StepOp::release:
+      params_.units()->release(step.unit);
+      return;
+    case StepOp::fold_use:
+      grads_.fold_use(step.param, step.leaf);
+      return;
+    case StepOp::fold:
+      grads_.fold(step.bucket, step.leaf);
+      return;
+    case StepOp::reduce: {
+      Work work =
+          step.node.size() > 0 ? grads_.reduce(step.bucket, step.node) : grads_.reduce(step.bucket);
+      reductions_.push_back(std::move(work));
+      return;
+    }
+    case StepOp::settle:
+      grads_.settle(step.bucket, step.node);
+      return;
+    case StepOp::across:
+      reductions_.push_back(grads_.across(step.bucket));
+      return;
+    default:
+      LOCKSTEP_ASSERT(false, "other operations are the loop's");
+  }
 }
 
 void StepRunner::await_reductions() {
   const PhaseSpan span(clock_, Phase::reduce_wait);
   for (Work& work : reductions_) work.wait();
+  reductions_.clear();
 }
 
 double StepRunner::exchange_losses() {
   const PhaseSpan span(clock_, Phase::reduce_wait);
   std::vector<LeafTerm> terms;
-  for (const plan::LeafRange& range : grads_.terms()) {
+  for (const plan::LeafRange& range : loss_terms_) {
     const double sum =
         plan::tree_sum(leaf_losses_.data() + range.lo, static_cast<int64_t>(range.size()));
     terms.push_back({range, at::full({1}, sum, at::kDouble)});
@@ -130,13 +267,31 @@ double StepRunner::exchange_losses() {
 
 double StepRunner::gradient_norm() {
   const PhaseSpan span(clock_, Phase::norm);
-  const plan::ParamTable& table = params_.table();
-  for (size_t p = 0; p < table.params.size(); ++p) {
-    if (chunks_.first_chunk[p] < 0) continue;
-    kernels::chunk_square_sums(grads_.gradient(static_cast<int>(p)), table.params[p].numel,
-                               chunk_sums_.data() + chunks_.first_chunk[p]);
+  for (const plan::Piece& piece : params_.pieces()) {
+    kernels::chunk_square_sums(grads_.gradient(piece), piece.size(),
+                               chunk_sums_.data() +
+                                   norm_.chunks.first_chunk[static_cast<size_t>(piece.param)] +
+                                   piece.lo / plan::kNormChunk);
   }
-  return std::sqrt(plan::tree_sum(chunk_sums_.data(), chunks_.chunks));
+  if (shard_ == nullptr) return std::sqrt(plan::tree_sum(chunk_sums_.data(), norm_.chunks.chunks));
+
+  const std::vector<int64_t> counts = norm_.counts();
+  at::Tensor mine = at::empty({counts[static_cast<size_t>(shard_->rank())]}, at::kDouble);
+  double* sum = mine.data_ptr<double>();
+  for (const plan::LeafRange node : norm_.nodes[static_cast<size_t>(shard_->rank())]) {
+    *sum++ = plan::tree_sum(chunk_sums_.data() + node.lo, node.size());
+  }
+  at::Tensor all =
+      at::empty({std::accumulate(counts.begin(), counts.end(), int64_t{0})}, at::kDouble);
+  shard_->all_gather_uneven(mine, all, counts).wait();
+  std::vector<double> rising(norm_.place.size());
+  for (size_t i = 0; i < norm_.place.size(); ++i) {
+    rising[static_cast<size_t>(norm_.place[i])] = all.data_ptr<double>()[i];
+  }
+  for (const plan::AddStep step : norm_.additions) {
+    rising[static_cast<size_t>(step.into)] += rising[static_cast<size_t>(step.from)];
+  }
+  return rising.empty() ? 0 : std::sqrt(rising[0]);
 }
 
 }  // namespace lockstep

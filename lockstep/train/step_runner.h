@@ -1,16 +1,17 @@
 /// The one executor of a StepProgram, and the only caller of backward. It has no policy: what is
 /// done in which order is the program's.
 ///
-/// While a backward runs, gradients become complete; the operations that follow it in the program
-/// (folds, reductions) start as soon as theirs are, in the program's order. With the order fixed,
-/// all ranks issue the same collectives in the same order.
+/// While a forward or a backward runs, the operations that follow it in the program are started as
+/// soon as they can be: gathers when the computation comes to a unit, folds and reductions when
+/// their gradients are complete. Each of the two lanes keeps the program's order, so all ranks
+/// issue the same collectives in the same order.
 #pragma once
 
 #include <functional>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "lockstep/plan/norm_chunks.h"
+#include "lockstep/plan/norm_plan.h"
 #include "lockstep/plan/step_program.h"
 #include "lockstep/state/grad_store.h"
 #include "lockstep/train/phase_clock.h"
@@ -34,14 +35,21 @@ struct StepResult {
 
 class StepRunner {
  public:
-  /// `group` is the one that `grads` reduces over.
-  StepRunner(plan::StepProgram program, plan::BatchPlan batch, state::ParamStore& params,
-             state::GradStore& grads, ProcessGroup& group);
+  /// `group` has the ranks of `inputs.leaves`; `shard` those that divide a replica, null if nothing
+  /// is sharded.
+  StepRunner(const plan::StepInputs& inputs, state::ParamStore& params, state::GradStore& grads,
+             ProcessGroup& group, ProcessGroup* shard = nullptr);
+  ~StepRunner();
 
   /// One optimizer step. `seed` is what each token's loss weighs: loss_scale / tokens of the step.
   StepResult run(const StepCompute& compute, double seed);
 
-  /// Cuts the time of a step into its parts: whoever times steps starts it, and reads it after run().
+  /// A forward without backward, outside of any step; empty on a rank that has nothing to compute.
+  /// All ranks that divide a replica call it together: it gathers.
+  void run_forward(const std::function<void()>& forward);
+
+  /// Cuts the time of a step into its parts: whoever times steps starts it, and reads it after
+  /// run().
   PhaseClock& clock() { return clock_; }
 
   /// Of the last run, by leaf; 0 for leaves of other ranks.
@@ -51,21 +59,39 @@ class StepRunner {
   const std::vector<plan::Step>& executed() const { return executed_; }
 
  private:
-  void advance();
-  void execute_communication(const plan::Step& step);
+  /// Operations that keep their order among themselves.
+  enum class Lane { none, units, gradients };
+  static Lane lane_of(plan::StepOp op);
+
+  void begin_window();
+  void end_window();
+  void advance_gradients();
+  void advance_units(int touched);
+  void execute(const plan::Step& step);
+  bool is_ready(const plan::Step& step) const;
   void await_reductions();
   double exchange_losses();
   double gradient_norm();
 
-  plan::StepProgram program_;
+  struct Program {
+    std::vector<plan::Step> steps;
+    std::vector<bool> done;  // by place: it was started before its turn
+  };
+
+  Program step_;
+  Program forward_;            // of run_forward
+  Program* program_ = &step_;  // at work
   plan::BatchPlan batch_;
+  std::vector<plan::LeafRange> loss_terms_;
   state::ParamStore& params_;
   state::GradStore& grads_;
   ProcessGroup& group_;
-  plan::NormChunks chunks_;
+  ProcessGroup* shard_;
+  plan::NormPlan norm_;
 
   const StepCompute* compute_ = nullptr;  // during a run
-  size_t cursor_ = 0;                     // next operation of the program
+  size_t cursor_ = 0;                     // behind the forward or backward under way
+  size_t window_end_ = 0;                 // the operations up to here belong to it
   std::vector<bool> bucket_ready_;        // for the leaf at hand
   std::vector<double> leaf_losses_;       // by leaf; ours only
   std::vector<Work> reductions_;

@@ -12,7 +12,9 @@
 #include "lockstep/base/units.h"
 #include "lockstep/optim/clip.h"
 #include "lockstep/plan/engines.h"
+#include "lockstep/plan/run_layout.h"
 #include "lockstep/torch_inside/gemm_counter.h"
+#include "lockstep/train/data_groups.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/kernel_probe.h"
 #include "lockstep/train/model_file.h"
@@ -36,14 +38,11 @@ int64_t warmup_of_throughput(int64_t steps) { return std::min<int64_t>(5, steps 
 
 std::vector<optim::Span> optimizer_spans(state::ParamStore& params, const state::GradStore& grads) {
   std::vector<optim::Span> spans;
-  const plan::ParamTable& table = params.table();
-  for (size_t p = 0; p < table.params.size(); ++p) {
-    if (!table.params[p].trainable) continue;
-    const int param = static_cast<int>(p);
-    spans.push_back({.master = params.master(param),
-                     .gradient = grads.gradient(param),
-                     .count = table.params[p].numel,
-                     .decay = table.params[p].decay});
+  for (const plan::Piece& piece : params.pieces()) {
+    spans.push_back({.master = params.master(piece),
+                     .gradient = grads.gradient(piece),
+                     .count = piece.size(),
+                     .decay = params.table().params[static_cast<size_t>(piece.param)].decay});
   }
   return spans;
 }
@@ -78,18 +77,14 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   const std::shared_ptr<net::Group> world = endpoint_.world();
   plan::check(config_, world->size());
   context_.world = std::make_shared<ProcessGroup>(world);
-  std::vector<int> everyone(static_cast<size_t>(world->size()));
-  for (int rank = 0; rank < world->size(); ++rank) everyone[static_cast<size_t>(rank)] = rank;
-  context_.dp = context_.world->subgroup(everyone, "dp");
   context_.seed = static_cast<uint64_t>(config_.run.seed);
   require_alike(*context_.world);
-  const int rank = context_.dp->rank();
-
-  inputs_.batch = plan::plan_batch(config_.data.global_batch, config_.data.micro_batch,
-                                   static_cast<int>(config_.numerics.grains));
-  inputs_.leaves = plan::plan_leaves(inputs_.batch.grains, context_.dp->size(),
-                                     plan::LeafAssignment::contiguous);
+  inputs_.batch = plan::batch_of(config_);
+  inputs_.leaves = plan::leaves_of(config_, world->size());
   inputs_.overlap = config_.comm.overlap;
+  const plan::ShardOptions shard = plan::shard_options_of(config_, world->size());
+  make_groups(context_, shard);
+  const int rank = context_.dp->rank();
   choose_algorithm();
   identity_ = {
       .batch = inputs_.batch, .kernel_set = kernel_set(), .instruction_set = instruction_set()};
@@ -103,16 +98,19 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
           .seed = context_.seed,
           .first_bucket_bytes =
               static_cast<int64_t>(config_.comm.first_bucket_mb * static_cast<double>(MiB)),
-          .bucket_bytes = static_cast<int64_t>(config_.comm.bucket_mb * static_cast<double>(MiB))});
+          .bucket_bytes = static_cast<int64_t>(config_.comm.bucket_mb * static_cast<double>(MiB)),
+          .shard = shard,
+          .group = context_.gather.get()});
   inputs_.table = params_->table();
   inputs_.buckets = params_->buckets();
+  inputs_.shards = params_->layout();
   kind.emplace(memory::Kind::gradients);
-  grads_ = std::make_unique<state::GradStore>(*params_, *context_.dp, inputs_.leaves,
-                                              inputs_.batch.micro_batches_per_grain);
+  ProcessGroup& reduces = context_.shard ? *context_.shard : *context_.dp;
+  grads_ =
+      std::make_unique<state::GradStore>(*params_, reduces, inputs_, rank, context_.replica.get());
   kind.reset();
-  heap_bytes_.emplace(account_, memory::Kind::gradients, grads_->heap_bytes());
-  runner_ = std::make_unique<StepRunner>(plan::data_parallel_program(inputs_, rank), inputs_.batch,
-                                         *params_, *grads_, *context_.dp);
+  runner_ =
+      std::make_unique<StepRunner>(inputs_, *params_, *grads_, *context_.dp, context_.shard.get());
   optimizer_ = std::make_unique<optim::AdamW>(
       optim::AdamWOptions{.beta1 = config_.optim.beta1,
                           .beta2 = config_.optim.beta2,
@@ -170,7 +168,7 @@ TrainResult Trainer::run() {
 
 TrainResult Trainer::train_to_the_end() {
   TrainResult result;
-  context_.dp->reset_totals();
+  for (ProcessGroup* group : groups_of(context_)) group->reset_totals();
   gemm_flops_at_start_ = torch_inside::gemm_flops_of_this_thread();
   int64_t done = 0;
   while (done < config_.run.steps && !result.stopped) {
@@ -182,14 +180,14 @@ TrainResult Trainer::train_to_the_end() {
     }
     const bool last = done == config_.run.steps;
     if (config_.run.check_every > 0 && (last || done % config_.run.check_every == 0)) {
-      require_equal_bits(*context_.world, parameters_of(task_->module()));
+      require_equal_replicas();
     }
     if (!last) save_if_asked(done);
     result.stopped = stop_agreed() && !last;
     const bool due = config_.log.eval_every > 0 && done % config_.log.eval_every == 0;
     if (due && !last && !result.stopped) result.stopped = !evaluate_at(done);
   }
-  digest_ = params_->digest().text();
+  digest_ = param_digest();
   // First what cannot be made again, then what can.
   save(done, "final.safetensors");
   require_log();
@@ -233,7 +231,7 @@ void Trainer::save_if_asked(int64_t steps_done) {
   context_.world->all_reduce(asked, ReduceOp::max).wait();
   if (asked.item<int>() <= saves_answered_) return;
   saves_answered_ = asked.item<int>();
-  digest_ = params_->digest().text();
+  digest_ = param_digest();
   const std::string file = base::str("step_", steps_done, ".safetensors");
   save(steps_done, file);
   if (log_) log_->say(base::str("saved ", options_.run_folder, "/", file, " on request"));
@@ -241,19 +239,24 @@ void Trainer::save_if_asked(int64_t steps_done) {
 
 void Trainer::save(int64_t steps_done, const std::string& file) {
   endpoint_.set_status(steps_done, "save");
-  if (context_.world->rank() != 0) return;
-  save_model(options_.run_folder + "/" + file, *params_,
-             {.config = config_,
-              .vocab = task_->vocab(),
-              .identity = identity_.text(),
-              .param_digest = digest_,
-              .step = steps_done});
+  const int64_t gathered_before = context_.gather ? context_.gather->totals().bytes : 0;
+  if (context_.world->rank() == 0) {
+    save_model(options_.run_folder + "/" + file, *params_,
+               {.config = config_,
+                .vocab = task_->vocab(),
+                .identity = identity_.text(),
+                .param_digest = digest_,
+                .step = steps_done});
+  } else if (params_->units() != nullptr && context_.world->rank() < context_.gather->size()) {
+    help_to_save(*params_);  // rank 0's replica brings its units together, for rank 0 to write
+  }
+  if (context_.gather) saved_bytes_ += context_.gather->totals().bytes - gathered_before;
 }
 
 void Trainer::train_step(int64_t step) {
   const auto start = Clock::now();
   context_.step = step;
-  comm_before_ = context_.dp->totals();
+  comm_before_ = traffic();
   PhaseClock& clock = runner_->clock();
   clock.start();
   const bool profiled = profile_ && step >= warmup_of_throughput(config_.run.steps);
@@ -287,8 +290,7 @@ void Trainer::train_step(int64_t step) {
   last_ = runner_->run(compute, 1.0 / static_cast<double>(step_terms()));
   if (profiled) profile_->end_step();
   step_seconds_.push_back(seconds_since(start));
-  own_seconds_ +=
-      step_seconds_.back() - (context_.dp->totals().exposed_seconds - comm_before_.exposed_seconds);
+  own_seconds_ += step_seconds_.back() - (traffic().exposed_seconds - comm_before_.exposed_seconds);
   ++own_steps_;
   require_finite(step, last_);
   if (log_) log_->step(report_of(step, step_seconds_.back(), lr));
@@ -315,7 +317,7 @@ void Trainer::name_slow_rank() {
 
 StepReport Trainer::report_of(int64_t step, double seconds, double lr) {
   const int64_t tokens = step_terms();
-  const GroupTotals now = context_.dp->totals();
+  const GroupTotals now = traffic();
   const double rate = static_cast<double>(tokens) / seconds;
   return {.step = step + 1,
           .epoch = static_cast<int64_t>(task_->epochs(step * config_.data.global_batch)) + 1,
@@ -344,12 +346,79 @@ bool Trainer::evaluate_at(int64_t done) {
       evaluate(*task_,
                {.samples = config_.data.eval_batches * config_.data.global_batch,
                 .micro_batch = config_.data.micro_batch,
-                .stop = [this] { return stop_agreed(); }},
+                .stop = [this] { return stop_agreed(); },
+                .run_forward = run_forward()},
                context_);
   if (evaluated.stopped) return false;
   val_loss_ = evaluated.loss;
   if (log_) log_->evaluation(done, val_loss_);
   return true;
+}
+
+/// Divided parameters are gathered for an evaluation, too.
+std::function<void(const std::function<void()>&)> Trainer::run_forward() {
+  if (params_->units() == nullptr) return {};
+  return [this](const std::function<void()>& forward) {
+    runner_->run_forward(forward);
+    ++forwards_;
+  };
+}
+
+/// Of all groups that steps communicate in.
+GroupTotals Trainer::traffic() const {
+  GroupTotals sum;
+  for (const ProcessGroup* group : groups_of(context_)) {
+    const GroupTotals of = group->totals();
+    sum.bytes += of.bytes;
+    sum.seconds += of.seconds;
+    sum.exposed_seconds += of.exposed_seconds;
+  }
+  return sum;
+}
+
+std::vector<GroupTraffic> Trainer::group_traffic(int64_t steps_done) const {
+  const plan::GroupBytes planned = plan::planned_bytes(inputs_, context_.dp->rank());
+  std::vector<GroupTraffic> groups;
+  for (const ProcessGroup* group : groups_of(context_)) {
+    groups.push_back({.name = group->name(),
+                      .totals = group->totals(),
+                      .planned_bytes = planned.of(group->name()) * steps_done});
+    if (group == context_.gather.get()) {
+      groups.back().planned_bytes += plan::forward_bytes(inputs_, context_.dp->rank()) * forwards_;
+      groups.back().totals.bytes -= saved_bytes_;
+    }
+  }
+  return groups;
+}
+
+/// Ranks that hold the same have the same bits.
+void Trainer::require_equal_replicas() {
+  if (params_->units() == nullptr) {
+    require_equal_bits(*context_.world, parameters_of(task_->module()));
+    return;
+  }
+  // By the world, so that the groups' ledgers hold what steps and evaluations moved.
+  const std::vector<std::string> digests = context_.world->gather_text(params_->digest().text());
+  const int ranks = context_.gather->size();
+  for (size_t rank = static_cast<size_t>(ranks); rank < digests.size(); ++rank) {
+    const size_t first = rank % static_cast<size_t>(ranks);
+    if (digests[rank] == digests[first]) continue;
+    throw CommError(base::str("[rank ", context_.world->rank(), " of ", context_.world->size(),
+                              "] the shards of ranks ", first, " and ", rank,
+                              " differ, and they hold the same ones.\n  A rank computes otherwise "
+                              "than its peers: compare their machines with lockstep doctor."));
+  }
+}
+
+/// All ranks call it.
+std::string Trainer::param_digest() {
+  if (params_->units() == nullptr) return params_->digest().text();
+  plan::Digest digest;
+  const std::vector<std::string> parts = context_.world->gather_text(params_->digest().text());
+  for (int rank = 0; rank < context_.gather->size(); ++rank) {
+    digest.add(plan::parse_digest(parts[static_cast<size_t>(rank)]));
+  }
+  return digest.text();
 }
 
 void Trainer::require_log() const {
@@ -407,8 +476,7 @@ std::string Trainer::summarize(int64_t steps_done) {
       {.samples = samples_,
        .gemm_flops = torch_inside::gemm_flops_of_this_thread() - gemm_flops_at_start_,
        .peak_bytes = account_.peak(),
-       .dp = context_.dp->totals(),
-       .dp_planned_bytes = plan::planned_bytes(inputs_, context_.dp->rank()) * steps_done});
+       .groups = group_traffic(steps_done)});
 }
 
 }  // namespace lockstep

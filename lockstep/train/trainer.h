@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@
 #include "lockstep/state/param_store.h"
 #include "lockstep/torch_inside/layer_profile.h"
 #include "lockstep/train/run_log.h"
+#include "lockstep/train/run_summary.h"
 #include "lockstep/train/step_runner.h"
 #include "lockstep/train/task.h"
 
@@ -68,6 +70,11 @@ class Trainer {
   int64_t step_terms() const;  // numbers that the loss of a step is a sum of
   void require_finite(int64_t step, const StepResult& result) const;
   void choose_algorithm();
+  void require_equal_replicas();
+  std::function<void(const std::function<void()>&)> run_forward();
+  GroupTotals traffic() const;
+  std::vector<GroupTraffic> group_traffic(int64_t steps_done) const;
+  std::string param_digest();
   bool stop_agreed();
   void name_slow_rank();
   void save(int64_t steps_done, const std::string& file);
@@ -90,8 +97,7 @@ class Trainer {
   plan::StepInputs inputs_;
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<optim::AdamW> optimizer_;
-  std::optional<memory::Counted> heap_bytes_;  // what no allocator of LibTorch's has seen
-  std::optional<memory::Counted> moment_bytes_;
+  std::optional<memory::Counted> moment_bytes_;  // what no allocator of LibTorch's has seen
   optim::Schedule schedule_;
   std::string digest_;                                   // of the parameters after the last step
   std::unique_ptr<RunLog> log_;                          // rank 0
@@ -104,11 +110,13 @@ class Trainer {
   StepResult last_;
   double val_loss_ = std::nan("");  // null in JSON until evaluated
   int saves_answered_ = 0;
-  GroupTotals comm_before_;  // of dp, before the step at hand
+  GroupTotals comm_before_;  // of all groups, before the step at hand
   std::vector<double> step_seconds_;
   double own_seconds_ = 0;  // of the steps since ranks were compared, without waiting for peers
   int64_t own_steps_ = 0;
-  int slow_rank_ = -1;  // that was named last, and has not caught up since; -1: none
+  int64_t forwards_ = 0;     // of evaluations that gathered
+  int64_t saved_bytes_ = 0;  // gathered for saving: not a part of steps
+  int slow_rank_ = -1;       // that was named last, and has not caught up since; -1: none
 };
 
 }  // namespace lockstep

@@ -94,8 +94,7 @@ std::vector<Bits> train_with_stores(int ranks, int grains, int accumulation, boo
     inputs.table = params.table();
     inputs.buckets = params.buckets();
     state::GradStore grads(params, *world, inputs.leaves, accumulation);
-    StepRunner runner(plan::data_parallel_program(inputs, world->rank()), inputs.batch, params,
-                      grads, *world);
+    StepRunner runner(inputs, params, grads, *world);
     Bits bits;
     for (int step = 0; step < kSteps; ++step) {
       StepCompute compute;

@@ -95,6 +95,8 @@ void expect_sound(const StepInputs& inputs) {
         case StepOp::update:
           ASSERT_EQ(reduced.size(), inputs.buckets.buckets.size());
           break;
+        default:
+          FAIL() << text(step) << " where nothing is sharded";
       }
     }
   }
@@ -140,7 +142,7 @@ TEST(PlannedBytes, OfOneTermARankAreTheClosedForm) {
   for (const int ranks : {1, 2, 4, 8}) {
     const StepInputs inputs = inputs_of(8, ranks);
     int64_t total = 0;
-    for (int rank = 0; rank < ranks; ++rank) total += planned_bytes(inputs, rank);
+    for (int rank = 0; rank < ranks; ++rank) total += planned_bytes(inputs, rank).total();
     const int64_t gradients = 2 * (ranks - 1) * inputs.buckets.numel * 4;
     const int64_t loss = ranks * (ranks - 1) * 8;  // inline: each rank reads the others' terms
     EXPECT_EQ(total, gradients + loss) << ranks;
@@ -156,7 +158,7 @@ TEST(PlannedBytes, OfMessagesAreTheClosedForm) {
       inputs.sends_messages = true;
       inputs.algorithms.rules = {{Collective::all_reduce, algorithm}};
       int64_t total = 0;
-      for (int rank = 0; rank < ranks; ++rank) total += planned_bytes(inputs, rank);
+      for (int rank = 0; rank < ranks; ++rank) total += planned_bytes(inputs, rank).total();
       EXPECT_EQ(total, 2 * (ranks - 1) * (inputs.buckets.numel * 4 + 8)) << ranks;
     }
   }
@@ -168,7 +170,9 @@ TEST(PlannedBytes, OfMessagesOfSeveralTermsAreDirect) {
   const auto total = [&](Algorithm algorithm) {
     inputs.sends_messages = true;
     inputs.algorithms.rules = {{Collective::all_reduce, algorithm}};
-    return planned_bytes(inputs, 0) + planned_bytes(inputs, 1) + planned_bytes(inputs, 2);
+    int64_t sum = 0;
+    for (int rank = 0; rank < 3; ++rank) sum += planned_bytes(inputs, rank).total();
+    return sum;
   };
   EXPECT_EQ(total(Algorithm::halving), total(Algorithm::direct));
   const SumPlan sum = reduce_plan(inputs);
@@ -200,7 +204,7 @@ TEST(PlannedBytes, OfThreeRanksCountEveryTerm) {
       const int64_t slice = slice_of(bucket.numel, 3, rank).size() * 4;
       expected += (5 - terms[static_cast<size_t>(rank)] + 2) * slice;
     }
-    EXPECT_EQ(planned_bytes(inputs, rank), expected) << "rank " << rank;
+    EXPECT_EQ(planned_bytes(inputs, rank).dp, expected) << "rank " << rank;
   }
 }
 

@@ -43,8 +43,7 @@ struct Rig {
   }
 
   StepResult step(double seed) {
-    StepRunner runner(plan::data_parallel_program(inputs, group.rank()), inputs.batch, params,
-                      grads(), group);
+    StepRunner runner(inputs, params, grads(), group);
     StepCompute compute;
     compute.forward = [&](int leaf, int micro) { return net.forward(input_of(leaf, micro)); };
     compute.update = [&](double norm) { norms_given.push_back(norm); };
@@ -118,8 +117,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, StepRunnerOnRanks, ::testing::Values(1, 2, 3));
 TEST(StepRunner, AnErrorOfTheComputeComesOut) {
   net::run_on_threads(1, [](const std::shared_ptr<net::Group>& world) {
     Rig rig(world);
-    StepRunner runner(plan::data_parallel_program(rig.inputs, 0), rig.inputs.batch, rig.params,
-                      rig.grads(), rig.group);
+    StepRunner runner(rig.inputs, rig.params, rig.grads(), rig.group);
     StepCompute compute;
     compute.forward = [](int, int) -> at::Tensor { throw std::runtime_error("no such window"); };
     compute.update = [](double) {};

@@ -131,7 +131,7 @@ void CallCheck::own_part_or_apart(const at::Tensor& in, const at::Tensor& out,
 }
 
 net::DType CallCheck::terms(std::vector<LeafTerm>& terms, int leaves, int64_t count,
-                            const at::Tensor& result) const {
+                            const at::Tensor& result, int64_t own_first) const {
   const net::DType type = tensor(result, "result");
   if (type != net::DType::f32 && type != net::DType::f64)
     fail(base::str("a sum over leaves of ", result.scalar_type(),
@@ -151,8 +151,9 @@ net::DType CallCheck::terms(std::vector<LeafTerm>& terms, int leaves, int64_t co
                      term.value.scalar_type(), "; ", count, " of ", result.scalar_type(),
                      " were expected."),
            "Give all terms the shape and type of the sum.");
-    if (overlap(term.value, result) &&
-        !(term.value.data_ptr() == result.data_ptr() && term.value.numel() == result.numel()))
+    const auto* own = static_cast<const char*>(term.value.data_ptr()) +
+                      own_first * static_cast<int64_t>(term.value.element_size());
+    if (overlap(term.value, result) && own != result.data_ptr())
       fail(base::str("the term of leaves ", range, " overlaps the result in part."),
            "Let the result be one term's tensor, or memory of its own.");
     ranges.push_back(term.leaves);

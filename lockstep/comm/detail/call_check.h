@@ -40,9 +40,10 @@ class CallCheck {
   void own_part_or_apart(const at::Tensor& in, const at::Tensor& out, int64_t first) const;
 
   /// Sorts `terms` by leaf. They are disjoint nodes of the tree over `leaves`, each of `count`
-  /// elements of the type of `result`, and each is `result` itself or apart from it.
+  /// elements of the type of `result`. Each is apart from `result`, or holds it from element
+  /// `own_first` on, where nobody else reads.
   net::DType terms(std::vector<LeafTerm>& terms, int leaves, int64_t count,
-                   const at::Tensor& result) const;
+                   const at::Tensor& result, int64_t own_first = 0) const;
 
   [[noreturn]] void fail(const std::string& what, const std::string& advice) const;
 

@@ -59,7 +59,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue> {
   mutable std::mutex mutex_;         // guards what follows
   std::condition_variable changed_;  // tells the thread of new calls, of a free turn and of closing
   std::deque<std::shared_ptr<Work::State>> queue_;  // oldest first
-  std::shared_ptr<Work::State> running_;  // the call under way, on whichever thread
+  std::shared_ptr<Work::State> running_;            // the call under way, on whichever thread
   bool closing_ = false;
   std::thread thread_;  // started when a call first has to wait for it
 

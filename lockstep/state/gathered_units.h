@@ -1,0 +1,78 @@
+/// Parameters that are divided among ranks: this rank's shards of all units, and the units that are
+/// gathered for the moment.
+///
+/// A module's tensors are views of unit buffers whose storage comes and goes. An operator that
+/// takes one of them tells `on_touch` first, which sees to it that the unit is gathered.
+///
+///   released --gather--> gathering --await--> ready --release--> released
+///
+/// Moves   a gather: each rank reads the other ranks' shards of the unit
+/// Holds   4 bytes an element of this rank's shards in the shared heap, and of gathered units
+/// test    GatheredUnits.*
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/plan/shard_layout.h"
+#include "lockstep/torch_inside/first_touch.h"
+
+namespace lockstep::state {
+
+class GatheredUnits {
+ public:
+  /// `group` has the layout's ranks in order, and makes the gathers. `layout` must outlive this.
+  GatheredUnits(const plan::ShardLayout& layout, ProcessGroup& group);
+  ~GatheredUnits();
+
+  /// A tensor that stands for the parameter, for Tensor::set_data.
+  at::Tensor parameter(int param, at::IntArrayRef shape) const;
+
+  /// This rank's shard of a unit, of the trained or the other part, contiguous.
+  float* shard(int unit, bool trained) const;
+  /// All of this rank's shards.
+  const at::Tensor& shards() const { return shards_; }
+  /// A parameter's elements, while its unit is ready.
+  const float* gathered(int param) const;
+
+  /// All ranks call these in the same order. Gathering what is gathered already is a mistake.
+  void gather(int unit);
+  /// The unit is gathered now. Called by a touch, or by a rank that has nothing to compute.
+  void await(int unit);
+  void release(int unit);
+  bool released(int unit) const;
+
+  /// Called when an operator comes to a unit that is not ready, in its thread; afterwards the unit
+  /// is awaited. Without one such an operator is refused: a UsageError names the unit.
+  void on_touch(std::function<void(int unit)> touched) { touched_ = std::move(touched); }
+
+  /// The most units besides the root that were gathered or gathering at once.
+  int most_gathered() const { return most_gathered_; }
+  int64_t gathers() const { return gathers_; }
+
+ private:
+  struct Unit {
+    std::unique_ptr<torch_inside::ReleasableStorage> storage;
+    at::Tensor trained;  // this rank's shard
+    at::Tensor frozen;
+    std::vector<Work> works;
+    bool gathered = false;  // or under way
+    bool ready = false;
+  };
+
+  void touch(int unit);
+
+  const plan::ShardLayout& layout_;
+  ProcessGroup& group_;
+  at::Tensor shards_;  // of all units, in the shared heap
+  std::vector<Unit> units_;
+  std::function<void(int)> touched_;
+  int gathered_ = 0;  // besides the root
+  int most_gathered_ = 0;
+  int64_t gathers_ = 0;
+};
+
+}  // namespace lockstep::state
