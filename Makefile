@@ -13,7 +13,7 @@ CTEST_FLAGS ?= --output-on-failure --timeout 300
 JOBS ?= $(shell nproc)
 
 PACKAGES = g++ cmake ninja-build ccache libtorch-dev libopenblas0-pthread libcli11-dev \
-           libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev libpcre2-dev libhwloc-dev libssl-dev \
+           libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev libpcre2-dev libhwloc-dev libssl-dev liburing-dev \
            libgloo-dev libgtest-dev libgmock-dev librapidcheck-dev pkg-config
 
 # For tests only: where these are not, the engine mpi is not built and its tests are skipped.

@@ -30,13 +30,16 @@ find_package(ZLIB REQUIRED)
 
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 
-# Debian's PCRE2 and hwloc have no CMake packages of their own.
+# Debian's PCRE2, hwloc and liburing have no CMake packages of their own.
 find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
 add_library(lockstep_pcre2 INTERFACE)
 target_link_libraries(lockstep_pcre2 INTERFACE ${PCRE2_LIBRARY})
 find_library(HWLOC_LIBRARY hwloc REQUIRED)
 add_library(lockstep_hwloc INTERFACE)
 target_link_libraries(lockstep_hwloc INTERFACE ${HWLOC_LIBRARY})
+find_library(URING_LIBRARY uring REQUIRED)
+add_library(lockstep_uring INTERFACE)
+target_link_libraries(lockstep_uring INTERFACE ${URING_LIBRARY})
 
 add_library(lockstep_flags INTERFACE)
 target_include_directories(lockstep_flags INTERFACE ${PROJECT_SOURCE_DIR})

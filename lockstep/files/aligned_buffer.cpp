@@ -1,0 +1,34 @@
+#include "lockstep/files/aligned_buffer.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/base/units.h"
+
+namespace lockstep::files {
+namespace {
+
+constexpr int64_t kHugePage = 2 * MiB;
+
+}  // namespace
+
+void AlignedBuffer::Free::operator()(char* data) const { std::free(data); }
+
+AlignedBuffer::AlignedBuffer(int64_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  const bool huge = bytes >= kHugePage;
+  const auto size = static_cast<size_t>(whole_pages(bytes));
+  void* data = nullptr;
+  if (posix_memalign(&data, huge ? kHugePage : kAlignment, size) != 0) {
+    throw OutOfMemory(base::str("no memory for a buffer of ", base::bytes_text(bytes),
+                                " for reading and writing a file."));
+  }
+  data_.reset(static_cast<char*>(data));
+  // Fewer pages to pin for each transfer. Whole ones only: the last is shared with the heap.
+  if (huge) madvise(data, size / kHugePage * kHugePage, MADV_HUGEPAGE);
+}
+
+}  // namespace lockstep::files
