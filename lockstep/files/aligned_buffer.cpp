@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "lockstep/base/error.h"
@@ -12,10 +13,16 @@ namespace lockstep::files {
 namespace {
 
 constexpr int64_t kHugePage = 2 * MiB;
+std::atomic<int64_t> alive{0};
 
 }  // namespace
 
-void AlignedBuffer::Free::operator()(char* data) const { std::free(data); }
+int64_t AlignedBuffer::alive_bytes() { return alive; }
+
+AlignedBuffer::~AlignedBuffer() {
+  std::free(data_);
+  alive -= bytes_;
+}
 
 AlignedBuffer::AlignedBuffer(int64_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
@@ -26,7 +33,8 @@ AlignedBuffer::AlignedBuffer(int64_t bytes) : bytes_(bytes) {
     throw OutOfMemory(base::str("no memory for a buffer of ", base::bytes_text(bytes),
                                 " for reading and writing a file."));
   }
-  data_.reset(static_cast<char*>(data));
+  data_ = static_cast<char*>(data);
+  alive += bytes;
   // Fewer pages to pin for each transfer. Whole ones only: the last is shared with the heap.
   if (huge) madvise(data, size / kHugePage * kHugePage, MADV_HUGEPAGE);
 }

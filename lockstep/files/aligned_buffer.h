@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <utility>
 
 namespace lockstep::files {
@@ -15,24 +14,24 @@ class AlignedBuffer {
   AlignedBuffer() = default;
   /// `bytes` that hold anything. Throws OutOfMemory.
   explicit AlignedBuffer(int64_t bytes);
+  ~AlignedBuffer();
   AlignedBuffer(AlignedBuffer&& other) noexcept
-      : data_(std::move(other.data_)), bytes_(std::exchange(other.bytes_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
-    data_ = std::move(other.data_);
-    bytes_ = std::exchange(other.bytes_, 0);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
     return *this;
   }
 
-  char* data() const { return data_.get(); }
-  float* floats() const { return reinterpret_cast<float*>(data_.get()); }
+  char* data() const { return data_; }
+  float* floats() const { return reinterpret_cast<float*>(data_); }
   int64_t bytes() const { return bytes_; }
 
- private:
-  struct Free {
-    void operator()(char* data) const;
-  };
+  /// Of all buffers of the process.
+  static int64_t alive_bytes();
 
-  std::unique_ptr<char, Free> data_;
+ private:
+  char* data_ = nullptr;
   int64_t bytes_ = 0;
 };
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "lockstep/kernels/adamw.h"
+#include "lockstep/optim/updater.h"
 
 namespace lockstep::optim {
 
@@ -23,26 +23,22 @@ struct Span {
   bool decay = false;
 };
 
-class AdamW {
+class AdamW final : public Updater {
  public:
   /// Throws UsageError naming field and value: a beta outside [0, 1), eps <= 0, decay < 0, NaN.
   AdamW(const AdamWOptions& options, std::vector<Span> spans);
 
-  /// One step; `grad_scale` multiplies every gradient first. Decay is decoupled: it shrinks the
-  /// weight by lr * weight_decay and never reaches the moments. Throws UsageError: `lr` negative or
-  /// no number, `grad_scale` not finite; nothing was changed then.
-  void step(double lr, double grad_scale);
+  /// Decay is decoupled: it shrinks the weight by lr * weight_decay and never reaches the moments.
+  void step(double lr, double grad_scale) override;
 
-  int64_t steps_taken() const { return steps_taken_; }
   /// Of both moments.
-  int64_t state_bytes() const;
+  int64_t state_bytes() const override;
 
  private:
   AdamWOptions options_;
   std::vector<Span> spans_;
   std::vector<float> first_moment_;  // of all spans, back to back
   std::vector<float> second_moment_;
-  int64_t steps_taken_ = 0;
 };
 
 }  // namespace lockstep::optim

@@ -1,0 +1,25 @@
+/// What every optimizer is to the loop that calls it.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::optim {
+
+class Updater {
+ public:
+  virtual ~Updater() = default;
+
+  /// One step; `grad_scale` multiplies every gradient first. Throws UsageError: `lr` negative or no
+  /// number, `grad_scale` not finite; nothing was changed then.
+  virtual void step(double lr, double grad_scale) = 0;
+
+  /// Bytes of memory held between steps, masters and gradients of others not counted.
+  virtual int64_t state_bytes() const = 0;
+
+  int64_t steps_taken() const { return steps_taken_; }
+
+ protected:
+  int64_t steps_taken_ = 0;
+};
+
+}  // namespace lockstep::optim
