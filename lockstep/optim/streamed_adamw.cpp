@@ -107,8 +107,9 @@ void StreamedAdamW::take_memory() {
 void StreamedAdamW::step(double lr, double grad_scale) {
   const detail::AdamWStep scalars = detail::adamw_step(options_, steps_taken_ + 1, lr, grad_scale);
   ++steps_taken_;
-  // One seat is computed on and one is written: the others are read ahead.
-  const size_t ahead = seats_.size() - 2;
+  // One seat is computed on. Of the others half are read ahead, and the larger half is written: a
+  // read that is late only delays, but a seat that is still written holds up the read ahead of it.
+  const size_t ahead = (seats_.size() - 1) / 2;
   for (size_t block = 0; block < std::min(ahead, blocks_.size()); ++block) fetch(block);
   for (size_t block = 0; block < blocks_.size(); ++block) {
     if (block + ahead < blocks_.size()) fetch(block + ahead);

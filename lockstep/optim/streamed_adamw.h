@@ -1,7 +1,7 @@
 /// AdamW whose moments, and if wanted masters and gradients, are in a file: each step is one pass
 /// over them, block by block, the bits those of AdamW.
 ///
-///   file ->  read b+2   read b+1 | kernel on b | write b-1  -> file       (4 blocks)
+///   file  ->  read b+2, b+1 | kernel on b | write b-1, b-2, b-3  ->  file        (6 blocks)
 ///
 /// Moves   a step 16 bytes a parameter (both moments, read and written), and 8 more for a master
 ///         and 4 for a gradient in the file              test: StreamedAdamW.MovesItsBytesOnce
@@ -35,8 +35,8 @@ struct StreamedSpan {
 struct StreamOptions {
   /// A larger block has fewer, longer transfers, and takes more memory. A multiple of 1024.
   int64_t block_elements = int64_t{1} << 19;
-  /// One is computed on, one is written, the others are read ahead. At least 3.
-  int blocks = 4;
+  /// One is computed on, the others are read ahead and written behind. At least 3.
+  int blocks = 6;
 };
 
 class StreamedAdamW final : public Updater {
