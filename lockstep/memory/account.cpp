@@ -1,9 +1,15 @@
 #include "lockstep/memory/account.h"
 
+#include <algorithm>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
+
+#include "lockstep/base/assert.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/base/units.h"
+#include "lockstep/memory/counting_allocator.h"
 
 namespace lockstep::memory {
 namespace {
@@ -13,11 +19,23 @@ thread_local Kind kind_here = Kind::other;
 
 }  // namespace
 
-void Account::Count::add(int64_t bytes) {
-  const int64_t now = current.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+void Account::Count::raise_peak(int64_t now) {
   int64_t most = peak.load(std::memory_order_relaxed);
   while (now > most && !peak.compare_exchange_weak(most, now)) {
   }
+}
+
+void Account::Count::add(int64_t bytes) {
+  raise_peak(current.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+}
+
+bool Account::Count::add_within(int64_t bytes, int64_t limit) {
+  int64_t before = current.load(std::memory_order_relaxed);
+  do {
+    if (bytes > limit - before) return false;
+  } while (!current.compare_exchange_weak(before, before + bytes));
+  raise_peak(before + bytes);
+  return true;
 }
 
 Account& Account::of_process() {
@@ -33,10 +51,52 @@ Account& Account::open() {
   for (const auto& account : *accounts) {
     if (account->open_ || account->current() != KindBytes{}) continue;
     account->open_ = true;
+    account->set_limit(0);
     account->reset_peaks();
     return *account;
   }
   return *accounts->emplace_back(std::make_unique<Account>());
+}
+
+void Account::set_limit(int64_t bytes, std::function<std::string()> advice) {
+  LOCKSTEP_ASSERT(bytes >= 0, "a limit is a number of bytes");
+  const std::lock_guard lock(mutex_);
+  advice_ = std::move(advice);
+  limit_ = bytes;
+}
+
+void Account::take(Kind kind, int64_t bytes) {
+  const int64_t limit = limit_;
+  if (limit == 0) {
+    add(kind, bytes);
+    return;
+  }
+  if (!total_.add_within(bytes, limit)) refuse(kind, bytes);
+  kinds_[static_cast<size_t>(kind)].add(bytes);
+}
+
+void Account::refuse(Kind kind, int64_t bytes) {
+  const KindBytes alive = current();
+  std::vector<size_t> order;
+  for (size_t i = 0; i < alive.size(); ++i) {
+    if (alive[i] > 0) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return alive[a] > alive[b]; });
+  std::vector<std::string> parts;
+  for (const size_t i : order) {
+    parts.push_back(base::str(base::bytes_text(alive[i]), " of ", kKindNames[i]));
+  }
+  std::function<std::string()> advice;
+  {
+    const std::lock_guard lock(mutex_);
+    advice = advice_;
+  }
+  throw OutOfMemory(base::str("no memory for ", base::bytes_text(bytes), " of ",
+                              kKindNames[static_cast<size_t>(kind)], ": memory.limit_mb allows ",
+                              base::bytes_text(limit_), " and ", base::bytes_text(current_bytes()),
+                              " are alive", parts.empty() ? "" : ": ", base::joined(parts), ".",
+                              advice ? "\n  " + advice() : ""));
 }
 
 void Account::add(Kind kind, int64_t bytes) {
@@ -77,7 +137,8 @@ KindScope::~KindScope() { kind_here = before_; }
 
 Counted::Counted(Account& account, Kind kind, int64_t bytes)
     : account_(account), kind_(kind), bytes_(bytes) {
-  account_.add(kind_, bytes_);
+  account_.take(kind_, bytes_);
+  if (past_limit(account_, tensor_memory().cached_bytes)) release_cached_blocks();
 }
 
 Counted::~Counted() { account_.add(kind_, -bytes_); }

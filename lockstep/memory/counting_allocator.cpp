@@ -47,16 +47,22 @@ class Blocks {
  public:
   void* take(int64_t bytes) {
     if (bytes < 0 || bytes > kLargest) refuse(bytes);
+    Account& account = current_account();
+    const Kind kind = current_kind();
+    account.take(kind, bytes);
     const int size_class = detail::class_of(bytes + static_cast<int64_t>(sizeof(Header)));
     Header* header = take_free(size_class);
-    if (header == nullptr) header = map(size_class, bytes);
+    if (header == nullptr) header = map(size_class, account);
+    if (header == nullptr) {
+      account.add(kind, -bytes);
+      refuse(bytes);
+    }
     header->bytes = bytes;
     header->size_class = size_class;
     raise(live_peak_, live_ += detail::class_bytes(size_class));
     raise(peak_, current_ += bytes);
-    header->kind = current_kind();
-    header->account = &current_account();
-    header->account->add(header->kind, bytes);
+    header->kind = kind;
+    header->account = &account;
     return header + 1;
   }
 
@@ -82,6 +88,22 @@ class Blocks {
   }
 
   void reset_peak() { peak_ = current_.load(); }
+
+  void release_cached() {
+    for (size_t i = 0; i < lists_.size(); ++i) {
+      Header* header = nullptr;
+      {
+        const std::lock_guard lock(lists_[i].mutex);
+        header = std::exchange(lists_[i].first, nullptr);
+      }
+      while (header != nullptr) {
+        Header* const next = header->next;
+        std::free(header);
+        cached_ -= detail::class_bytes(static_cast<int>(i));
+        header = next;
+      }
+    }
+  }
 
  private:
   struct FreeList {
@@ -113,19 +135,21 @@ class Blocks {
     return header;
   }
 
-  // Only a fresh block makes the process hold more than before, so the limit is kept here: little
-  // more than was ever alive at once. Past it the kept blocks have sizes that nobody asks for now.
-  Header* map(int size_class, int64_t asked_for) {
+  // Only a fresh block makes the process hold more than before, so the limits are kept here. One is
+  // little more than was ever alive at once: past it the kept blocks have sizes that nobody asks
+  // for now. Null: the system has no more.
+  Header* map(int size_class, const Account& account) {
     const int64_t bytes = detail::class_bytes(size_class);
     const int64_t limit = live_peak_ + live_peak_ / 4 + 64 * MiB;
-    if (cached_ > 0 && live_ + cached_ + bytes > limit) release_cached();
+    if (cached_ > 0 && (live_ + cached_ + bytes > limit || past_limit(account, cached_))) {
+      release_cached();
+    }
     void* block = aligned(bytes);
     if (block == nullptr) {
       release_cached();
       block = aligned(bytes);
     }
-    if (block == nullptr) refuse(asked_for);
-    return new (block) Header{};
+    return block == nullptr ? nullptr : new (block) Header{};
   }
 
   static void* aligned(int64_t bytes) {
@@ -136,22 +160,6 @@ class Blocks {
     // Whole pages only: the last, shared with the heap's own records, stays as it is.
     if (huge) madvise(block, size / kHugePage * kHugePage, MADV_HUGEPAGE);
     return block;
-  }
-
-  void release_cached() {
-    for (size_t i = 0; i < lists_.size(); ++i) {
-      Header* header = nullptr;
-      {
-        const std::lock_guard lock(lists_[i].mutex);
-        header = std::exchange(lists_[i].first, nullptr);
-      }
-      while (header != nullptr) {
-        Header* const next = header->next;
-        std::free(header);
-        cached_ -= detail::class_bytes(static_cast<int>(i));
-        header = next;
-      }
-    }
   }
 
   std::array<FreeList, detail::kClasses> lists_;
@@ -193,5 +201,7 @@ void install_counting_allocator() {
 MemoryCount tensor_memory() { return blocks().count(); }
 
 void reset_peak() { blocks().reset_peak(); }
+
+void release_cached_blocks() { blocks().release_cached(); }
 
 }  // namespace lockstep::memory

@@ -2,8 +2,9 @@
 ///
 /// Freed blocks are kept by size class and used again: glibc would map and unmap every large
 /// tensor. Blocks from 2 MiB on are asked for in huge pages. Kept blocks are freed when the process
-/// would come to hold much more (a quarter, and 64 MiB) than was ever alive at once. Builds with a
-/// sanitizer keep none. Data are aligned to 64 bytes.
+/// would come to hold much more (a quarter, and 64 MiB) than was ever alive at once, or a rank with
+/// a limit (account.h) more than that. Builds with a sanitizer keep none. Data are aligned to 64
+/// bytes.
 ///
 /// Counts what tensors asked for, in bytes, in total and by rank and kind (account.h); memory that
 /// LibTorch did not allocate (shared memory, file maps) is not seen. All functions may be called
@@ -27,5 +28,8 @@ struct MemoryCount {
 /// Of the process (all ranks that are its threads).
 MemoryCount tensor_memory();
 void reset_peak();
+
+/// Gives back to the system what is kept for reuse.
+void release_cached_blocks();
 
 }  // namespace lockstep::memory

@@ -5,7 +5,10 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -104,6 +107,37 @@ TEST_F(CountingAllocator, PeakIsTheMostAliveAtOnce) {
 }
 
 #ifndef LOCKSTEP_SANITIZED
+
+/// Bytes in huge pages of the mappings that hold [data, data + bytes).
+int64_t huge_bytes(const void* data, int64_t bytes) {
+  const auto first = reinterpret_cast<uintptr_t>(data);
+  std::ifstream maps("/proc/self/smaps");
+  int64_t total = 0;
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t from = 0;
+    uintptr_t to = 0;
+    int64_t kib = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &from, &to) == 2) {
+      inside = from < first + static_cast<uintptr_t>(bytes) && first < to;
+    } else if (inside && std::sscanf(line.c_str(), "AnonHugePages: %ld kB", &kib) == 1) {
+      total += kib * KiB;
+    }
+  }
+  return total;
+}
+
+TEST_F(CountingAllocator, LargeTensorsAreInHugePages) {
+  std::ifstream mode("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string modes;
+  if (!std::getline(mode, modes) || modes.find("[never]") != std::string::npos) {
+    GTEST_SKIP() << "the system gives no huge pages";
+  }
+  const at::Tensor tensor = bytes(64 * MiB);
+  tensor.fill_(1);
+  // The last page is shared with what follows; a system short of whole huge pages gives fewer.
+  EXPECT_GE(huge_bytes(tensor.data_ptr(), 64 * MiB), 48 * MiB);
+}
 
 TEST_F(CountingAllocator, FreedBlocksAreUsedAgain) {
   constexpr int64_t kSize = 3100000;
