@@ -11,6 +11,9 @@
 #include "lockstep/train/distributed_sampler.h"
 #include "lockstep/train/sharded.h"
 
+// Less memory: activations computed again in backward.
+#include "lockstep/torch_inside/recompute.h"
+
 // Plans: what is decided before a tensor moves.
 #include "lockstep/plan/batch_plan.h"
 #include "lockstep/plan/buckets.h"
