@@ -17,6 +17,7 @@
 #include "lockstep/models/detail/settings_check.h"
 #include "lockstep/models/dropout.h"
 #include "lockstep/torch_inside/layer_scope.h"
+#include "lockstep/torch_inside/recompute.h"
 
 namespace lockstep::models {
 namespace {
@@ -55,6 +56,7 @@ struct Decoder::Block final : torch::nn::Module {
   Block(const DecoderSettings& settings, std::string path)
       : heads(settings.heads),
         dropout(settings.dropout),
+        recompute_core(settings.recompute == plan::Recompute::selective),
         attn_path(path + ".attn"),
         mlp_path(path + ".mlp") {
     const int64_t width = settings.width;
@@ -82,15 +84,31 @@ struct Decoder::Block final : torch::nn::Module {
                                                            .view({B, S, 3, H, K})
                                                            .permute({2, 0, 3, 1, 4})
                                                            .reshape({3, B * H, S, K}));
-    const at::Tensor scores_ZSS =
-        at::baddbmm(mask_SS, qkv_ZSK[0], qkv_ZSK[1].transpose(1, 2), /*beta=*/1,
-                    /*alpha=*/1 / std::sqrt(static_cast<double>(K)));
-    const at::Tensor shares_ZSS = models::dropout(at::softmax(scores_ZSS, -1), B, dropout, context,
-                                                  attn_path, "probabilities");
+    const auto mix = [self = shared_from_this(), this, B, mask_SS, context](
+                         const at::Tensor& q_ZSK, const at::Tensor& k_ZSK,
+                         const at::Tensor& v_ZSK) {
+      return core(q_ZSK, k_ZSK, v_ZSK, B, mask_SS, context);
+    };
     const at::Tensor mixed_BSD =
-        at::bmm(shares_ZSS, qkv_ZSK[2]).view({B, H, S, K}).transpose(1, 2).reshape({B, S, D});
+        (recompute_core ? checkpoint(mix, qkv_ZSK[0], qkv_ZSK[1], qkv_ZSK[2])
+                        : mix(qkv_ZSK[0], qkv_ZSK[1], qkv_ZSK[2]))
+            .view({B, H, S, K})
+            .transpose(1, 2)
+            .reshape({B, S, D});
     return models::dropout(attn->out->linear(mixed_BSD), B, dropout, context, attn_path,
                            "residual");
+  }
+
+  /// Per byte that it would keep, the part of a block that is the fastest to compute again.
+  at::Tensor core(const at::Tensor& q_ZSK, const at::Tensor& k_ZSK, const at::Tensor& v_ZSK,
+                  int64_t samples, const at::Tensor& mask_SS, const RankContext& context) const {
+    const torch_inside::LayerScope layer(attn_path);
+    const at::Tensor scores_ZSS =
+        at::baddbmm(mask_SS, q_ZSK, k_ZSK.transpose(1, 2), /*beta=*/1,
+                    /*alpha=*/1 / std::sqrt(static_cast<double>(q_ZSK.size(2))));
+    const at::Tensor shares_ZSS = models::dropout(at::softmax(scores_ZSS, -1), samples, dropout,
+                                                  context, attn_path, "probabilities");
+    return at::bmm(shares_ZSS, v_ZSK);
   }
 
   at::Tensor feed_forward(const at::Tensor& x_BSD, const RankContext& context) const {
@@ -102,6 +120,7 @@ struct Decoder::Block final : torch::nn::Module {
 
   int64_t heads;
   double dropout;
+  bool recompute_core;
   std::string attn_path;  // layer names in dropout keys
   std::string mlp_path;
   std::shared_ptr<Norm> ln_1;
@@ -135,7 +154,13 @@ at::Tensor Decoder::logits(const at::Tensor& ids_BS, const RankContext& context)
   at::Tensor x_BSD = dropout(at::embedding(wte_->weight, ids_BS) + wpe_->weight.narrow(0, 0, S), B,
                              settings_.dropout, context, "embedding", "residual");
   const at::Tensor& mask_SS = causal_mask(S);
-  for (const auto& block : blocks_) x_BSD = block->forward(x_BSD, mask_SS, context);
+  for (const auto& block : blocks_) {
+    const auto forward = [block, mask_SS, context](const at::Tensor& in_BSD) {
+      return block->forward(in_BSD, mask_SS, context);
+    };
+    x_BSD =
+        settings_.recompute == plan::Recompute::block ? checkpoint(forward, x_BSD) : forward(x_BSD);
+  }
   return lm_head_->linear(ln_f_->forward(x_BSD));
 }
 

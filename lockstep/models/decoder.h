@@ -23,6 +23,7 @@
 
 #include "lockstep/models/language_model.h"
 #include "lockstep/models/layers.h"
+#include "lockstep/plan/activation_bytes.h"
 
 namespace lockstep::models {
 
@@ -38,6 +39,8 @@ struct DecoderSettings {
   bool bias = true;
   double norm_eps = 1e-5;
   double init_std = 0.02;
+  /// Less memory for more time, and the same bits: plan::decoder_activation_bytes says how much.
+  plan::Recompute recompute = plan::Recompute::none;
 };
 
 class Decoder final : public LanguageModel {

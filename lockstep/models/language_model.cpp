@@ -20,6 +20,7 @@ at::Tensor LanguageModel::token_losses(const at::Tensor& ids_BS, const at::Tenso
 
 std::shared_ptr<LanguageModel> make_model(const plan::TrainConfig& config, int64_t vocab) {
   const auto& model = config.model;
+  const plan::Recompute recompute = plan::recompute_of(config.memory.recompute);
   const int64_t ffn = model.ffn == 0 ? 4 * model.width : model.ffn;
   if (model.family == "gpt2") {
     return std::make_shared<Decoder>(DecoderSettings{.vocab = vocab,
@@ -32,12 +33,17 @@ std::shared_ptr<LanguageModel> make_model(const plan::TrainConfig& config, int64
                                                      .tied = model.tied,
                                                      .bias = model.bias,
                                                      .norm_eps = model.norm_eps,
-                                                     .init_std = model.init_std});
+                                                     .init_std = model.init_std,
+                                                     .recompute = recompute});
   }
   if (model.family == "mlp") {
     if (model.tied) {
       throw UsageError(
           "model.tied is true, but the family mlp has a head of its own: set model.tied = false");
+    }
+    if (recompute == plan::Recompute::selective) {
+      throw UsageError(
+          "memory.recompute is selective, but the family mlp has no attention: set block or none");
     }
     return std::make_shared<Mlp>(MlpSettings{.vocab = vocab,
                                              .layers = model.layers,
@@ -45,7 +51,8 @@ std::shared_ptr<LanguageModel> make_model(const plan::TrainConfig& config, int64
                                              .ffn = ffn,
                                              .dropout = model.dropout,
                                              .bias = model.bias,
-                                             .init_std = model.init_std});
+                                             .init_std = model.init_std,
+                                             .recompute = recompute == plan::Recompute::block});
   }
   throw UsageError(
       base::str("model.family = \"", model.family, "\": the families are gpt2 and mlp"));

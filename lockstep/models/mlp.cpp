@@ -8,6 +8,7 @@
 #include "lockstep/models/detail/settings_check.h"
 #include "lockstep/models/dropout.h"
 #include "lockstep/torch_inside/layer_scope.h"
+#include "lockstep/torch_inside/recompute.h"
 
 namespace lockstep::models {
 
@@ -40,9 +41,12 @@ at::Tensor Mlp::logits(const at::Tensor& ids_BS, const RankContext& context) {
   }
   at::Tensor x = at::cat(window, -1);  // [B, S, W], then [B, S, F]
   for (size_t layer = 0; layer < hidden_.size(); ++layer) {
-    const std::string path = "fc." + std::to_string(layer);
-    const torch_inside::LayerScope scope(path);
-    x = dropout(at::tanh(hidden_[layer]->linear(x)), B, settings_.dropout, context, path, "hidden");
+    const auto forward = [fc = hidden_[layer], path = "fc." + std::to_string(layer), B,
+                          p = settings_.dropout, context](const at::Tensor& in) {
+      const torch_inside::LayerScope scope(path);
+      return dropout(at::tanh(fc->linear(in)), B, p, context, path, "hidden");
+    };
+    x = settings_.recompute ? checkpoint(forward, x) : forward(x);
   }
   return lm_head_->linear(x);
 }

@@ -26,6 +26,7 @@ struct MlpSettings {
   double dropout = 0;  // after each hidden layer
   bool bias = true;
   double init_std = 0.02;
+  bool recompute = false;  // what is inside a hidden layer, in backward
 };
 
 class Mlp final : public LanguageModel {

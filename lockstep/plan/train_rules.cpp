@@ -195,6 +195,12 @@ void check(const TrainConfig& config, int ranks) {
         "model.family = \"mlp\" has a head of its own: its embedding has another shape.\n"
         "  This fits: --set model.tied=false");
   }
+  if (config.model.family == "mlp" && config.memory.recompute == "selective") {
+    throw UsageError(
+        "memory.recompute = \"selective\" computes attention again, and model.family = \"mlp\" has "
+        "none.\n  These fit: --set memory.recompute=block, which does so for each hidden layer, or "
+        "--set memory.recompute=none");
+  }
   if (config.parallel.data != -1 && config.parallel.data != ranks) {
     throw UsageError(base::str("parallel.data = ", config.parallel.data, ", but the job has ",
                                ranks, ranks == 1 ? " rank" : " ranks", ".\n  This fits: -n ",

@@ -52,6 +52,19 @@ TEST(ConfigRules, LR_1_ScalingNeedsTheBatchItScalesFrom) {
                   "not refused");
 }
 
+TEST(ConfigRules, SelectiveRecomputeNeedsAttention) {
+  const auto change = [](const char* family, const char* recompute) {
+    return [=](TrainConfig& c) {
+      c.model.family = family;
+      c.model.tied = false;
+      c.memory.recompute = recompute;
+    };
+  };
+  expect_contains(refusal_of(change("mlp", "selective")), "--set memory.recompute=block");
+  expect_contains(refusal_of(change("mlp", "block")), "not refused");
+  expect_contains(refusal_of(change("gpt2", "selective")), "not refused");
+}
+
 TEST(ConfigRules, TheMetricsAddressIsHostAndPort) {
   for (const char* good : {"127.0.0.1:0", "localhost:9400", "[::1]:65535", ""}) {
     expect_contains(refusal_of([&](TrainConfig& c) { c.log.http = good; }), "not refused");

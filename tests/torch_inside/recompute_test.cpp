@@ -246,17 +246,16 @@ TEST(Recompute, WithoutGradientAmongTheInputsParametersLearn) {
 }
 
 TEST(Recompute, WithoutGradModeItIsTheCall) {
-  const at::Tensor x = input({3});
+  const at::Tensor x = torch::ones({3}).requires_grad_();
   const at::NoGradGuard guard;
   int runs = 0;
   const at::Tensor y = checkpoint(
-      [&](const at::Tensor& t) {
+      [&](at::Tensor t) {
         ++runs;
-        EXPECT_FALSE(torch_inside::recomputing());
-        return t * 2;
+        return t.mul_(2);  // allowed: nobody runs it again
       },
       x);
-  EXPECT_FALSE(y.requires_grad());
+  EXPECT_TRUE(y.is_same(x));
   EXPECT_EQ(runs, 1);
 }
 

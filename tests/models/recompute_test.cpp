@@ -1,0 +1,149 @@
+// memory.recompute: the same bits, and the bytes that plan::decoder_activation_bytes says.
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/memory/account.h"
+#include "lockstep/memory/counting_allocator.h"
+#include "lockstep/models/decoder.h"
+#include "lockstep/models/mlp.h"
+#include "lockstep/plan/activation_bytes.h"
+#include "tests/models/model_fixture.h"
+
+namespace lockstep::models {
+namespace {
+
+using plan::Recompute;
+
+constexpr Recompute kAll[] = {Recompute::none, Recompute::selective, Recompute::block};
+
+/// Losses, then the gradient of each parameter.
+std::vector<at::Tensor> losses_and_gradients(LanguageModel& model, int64_t vocab) {
+  fill(model, 7);
+  apply_ties(model);
+  const at::Tensor ids = tokens(1, 3, 7, vocab), targets = tokens(2, 3, 7, vocab);
+  std::vector<at::Tensor> all;
+  // Two micro-batches into the same gradients.
+  for (const int64_t step : {0, 1}) {
+    const at::Tensor losses = model.token_losses(ids, targets, context_of(step));
+    losses.backward(torch::linspace(0.5, 1.5, losses.numel()));
+    all.push_back(losses.detach());
+  }
+  for (const auto& item : model.named_parameters()) all.push_back(item.value().grad());
+  return all;
+}
+
+void expect_equal(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(torch::equal(got[i], expected[i])) << i;
+}
+
+TEST(ModelRecompute, DecoderKeepsItsBits) {
+  DecoderSettings settings{
+      .vocab = 11, .layers = 3, .heads = 3, .width = 15, .ffn = 23, .context = 7, .dropout = 0.1};
+  Decoder plain(settings);
+  const std::vector<at::Tensor> expected = losses_and_gradients(plain, settings.vocab);
+  for (const Recompute recompute : {Recompute::selective, Recompute::block}) {
+    settings.recompute = recompute;
+    Decoder model(settings);
+    expect_equal(losses_and_gradients(model, settings.vocab), expected);
+  }
+}
+
+TEST(ModelRecompute, MlpKeepsItsBits) {
+  MlpSettings settings{.vocab = 11, .layers = 3, .width = 5, .ffn = 13, .dropout = 0.1};
+  Mlp plain(settings);
+  const std::vector<at::Tensor> expected = losses_and_gradients(plain, settings.vocab);
+  settings.recompute = true;
+  Mlp model(settings);
+  expect_equal(losses_and_gradients(model, settings.vocab), expected);
+}
+
+TEST(ModelRecompute, SelectiveIsRefusedWithoutAttention) {
+  plan::TrainConfig config;
+  config.model.family = "mlp";
+  config.model.tied = false;
+  config.memory.recompute = "selective";
+  EXPECT_THROW(make_model(config, 11), UsageError);
+}
+
+struct Case {
+  const char* name;
+  plan::DecoderShape shape;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+class ActivationBytesOf : public testing::TestWithParam<Case> {
+ protected:
+  static void SetUpTestSuite() { memory::install_counting_allocator(); }
+};
+
+struct Measured {
+  int64_t kept;
+  int64_t peak;
+};
+
+/// One forward and backward, gradients added in place as in a training step.
+Measured measured(const plan::DecoderShape& shape, Recompute recompute) {
+  Decoder model({.vocab = shape.vocab,
+                 .layers = shape.layers,
+                 .heads = shape.heads,
+                 .width = shape.width,
+                 .ffn = shape.ffn,
+                 .context = shape.sequence,
+                 .dropout = shape.dropout ? 0.1 : 0.0,
+                 .bias = shape.bias,
+                 .recompute = recompute});
+  fill(model, 7);
+  for (const at::Tensor& parameter : model.parameters()) {
+    parameter.mutable_grad() = torch::zeros_like(parameter);
+  }
+  const at::Tensor ids = tokens(1, shape.batch, shape.sequence, shape.vocab);
+  {
+    const at::NoGradGuard guard;
+    model.logits(ids, context_of());  // makes the causal mask
+  }
+  memory::Account& account = memory::Account::open();
+  const memory::AccountScope scope(account);
+  const memory::KindScope kind(memory::Kind::activations);
+  const auto at = static_cast<size_t>(memory::Kind::activations);
+  Measured bytes{};
+  {
+    const at::Tensor losses = model.token_losses(ids, ids, context_of());
+    bytes.kept = account.current()[at];
+    losses.backward(at::full_like(losses, 0.5));
+    bytes.peak = account.peak()[at];
+  }
+  EXPECT_EQ(account.current()[at], 0) << "a graph is left";
+  account.close();
+  return bytes;
+}
+
+TEST_P(ActivationBytesOf, TheCountIsTheForm) {
+  for (const Recompute recompute : kAll) {
+    SCOPED_TRACE(static_cast<int>(recompute));
+    const plan::ActivationBytes form = plan::decoder_activation_bytes(GetParam().shape, recompute);
+    const Measured count = measured(GetParam().shape, recompute);
+    EXPECT_EQ(count.kept, form.kept);
+    EXPECT_EQ(count.peak, form.peak);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, ActivationBytesOf,
+    testing::Values(Case{"TwelveLayers", {2, 32, 64, 4, 256, 12, 128, false, true}},
+                    Case{"Odd", {3, 7, 15, 3, 23, 2, 11, true, true}},
+                    Case{"Dropout", {2, 32, 64, 4, 256, 12, 128, true, true}},
+                    Case{"LongSequence", {1, 128, 32, 4, 64, 4, 64, true, false}},
+                    Case{"LargeVocabulary", {2, 16, 32, 2, 128, 3, 2000, false, true}}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace lockstep::models
