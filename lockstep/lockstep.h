@@ -2,14 +2,17 @@
 #pragma once
 
 // Joining a job, and talking to the other ranks.
-#include "lockstep/worker/init.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/worker/init.h"
 
 // A training loop of one's own.
 #include "lockstep/train/ddp_options.h"
 #include "lockstep/train/distributed_data_parallel.h"
 #include "lockstep/train/distributed_sampler.h"
 #include "lockstep/train/sharded.h"
+
+// The same bits on any number of ranks, in a loop of one's own.
+#include "lockstep/train/training.h"
 
 // Less memory: activations computed again in backward.
 #include "lockstep/torch_inside/recompute.h"
@@ -18,6 +21,8 @@
 #include "lockstep/plan/batch_plan.h"
 #include "lockstep/plan/buckets.h"
 #include "lockstep/plan/mesh.h"
+#include "lockstep/plan/shard_layout.h"
+#include "lockstep/plan/state_bytes.h"
 #include "lockstep/plan/sum_tree.h"
 
 // Models and loops of Lockstep's own, and tasks of yours inside them.

@@ -161,7 +161,7 @@ std::vector<Finding> inspect_machine() {
 
 void require_memory(const plan::TrainConfig& config, int ranks) {
   const long long machine = meminfo_bytes(text_of_file("/proc/meminfo"), "MemTotal");
-  const int64_t each = plan::state_bytes_per_rank(config);
+  const int64_t each = plan::state_bytes_per_rank(config, ranks);
   // In doubles: a misplaced zero may go beyond 64 bits.
   if (machine <= 0 || static_cast<double>(each) * ranks <= static_cast<double>(machine)) return;
   throw OutOfMemory(base::str(
@@ -169,7 +169,9 @@ void require_memory(const plan::TrainConfig& config, int ranks) {
       " parameters does not fit: masters, gradients and AdamW's moments take ",
       base::bytes_text(each), " on each of ", ranks, ranks == 1 ? " rank" : " ranks",
       ", this machine has ", base::bytes_text(machine),
-      ".\n  Smaller: --set model.layers, --set model.width, --set model.vocab; or fewer ranks."));
+      ".\n  --set parallel.shard=zero3 divides it among the ranks, --set memory.offload=disk keeps "
+      "most "
+      "of it in a file. Smaller: --set model.layers, --set model.width, --set model.vocab."));
 }
 
 }  // namespace lockstep::cli

@@ -138,9 +138,10 @@ int64_t resolved_vocab(const TrainConfig& config);
 /// Parameters of the model, a tied head counted once.
 int64_t parameter_count(const TrainConfig& config);
 
-/// The least that a rank holds all the time, in bytes: fp32 masters, gradients and AdamW's two
-/// moments, 16 bytes a parameter.
-int64_t state_bytes_per_rank(const TrainConfig& config);
+/// The least that a rank of `ranks` holds all the time, in bytes: fp32 masters, gradients and
+/// AdamW's two moments, 16 bytes a parameter, what is divided as parallel.shard says and without
+/// what is offloaded.
+int64_t state_bytes_per_rank(const TrainConfig& config, int ranks);
 
 /// Rules between keys, for a world of `ranks`: heads divide width, micro_batch divides
 /// global_batch, grains fit, no more data ranks than leaves, parallel.data is -1 or `ranks`...

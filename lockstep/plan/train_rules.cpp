@@ -7,6 +7,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/plan/batch_plan.h"
+#include "lockstep/plan/offload.h"
+#include "lockstep/plan/shard_layout.h"
 #include "lockstep/plan/tokenizers.h"
 #include "lockstep/plan/train_config.h"
 
@@ -166,7 +168,15 @@ int64_t parameter_count(const TrainConfig& config) {
   return embeddings + m.layers * (2 * norm + attention + feed_forward) + norm;
 }
 
-int64_t state_bytes_per_rank(const TrainConfig& config) { return 16 * parameter_count(config); }
+int64_t state_bytes_per_rank(const TrainConfig& config, int ranks) {
+  const int64_t whole = 4 * parameter_count(config);
+  const Shard stage = parse_shard(config.parallel.shard);
+  const Offload offload = offload_of(config);
+  const int64_t parts = ranks / config.parallel.replicas;
+  const auto held = [&](bool divided) { return divided ? whole / parts : whole; };
+  return (offload.parameters ? 0 : held(stage == Shard::zero3)) + held(stage >= Shard::zero2) +
+         (offload.optimizer ? 0 : 2 * held(stage >= Shard::zero1));
+}
 
 bool is_family(const std::string& name) {
   return std::find(kFamilies.begin(), kFamilies.end(), name) != kFamilies.end();
@@ -208,6 +218,7 @@ void check(const TrainConfig& config, int ranks) {
   }
   check_batch(config, ranks);
   check_sharding(config, ranks);
+  offload_of(config);
   check_optimizer(config);
   check_log(config);
 }

@@ -6,8 +6,12 @@
 ///
 ///   released --gather--> gathering --await--> ready --release--> released
 ///
+/// Shards may live in a file (shard_file.h): a gather then reads this rank's shard first, and the
+/// one of the unit that is likely to follow is read ahead.
+///
 /// Moves   a gather: each rank reads the other ranks' shards of the unit
-/// Holds   4 bytes an element of this rank's shards in the shared heap, and of gathered units
+/// Holds   4 bytes an element of this rank's shards in the shared heap, and of gathered units; with
+///         a file, of the shards that are being gathered and one more
 /// test    GatheredUnits.*
 #pragma once
 
@@ -18,23 +22,30 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/plan/shard_layout.h"
+#include "lockstep/state/shard_file.h"
 #include "lockstep/torch_inside/first_touch.h"
 
 namespace lockstep::state {
 
 class GatheredUnits {
  public:
-  /// `group` has the layout's ranks in order, and makes the gathers. `layout` must outlive this.
-  GatheredUnits(const plan::ShardLayout& layout, ProcessGroup& group);
+  /// `group` has the layout's ranks in order, and makes the gathers. Shards are in `file`, or in
+  /// memory if it is null. `layout` and `file` must outlive this.
+  GatheredUnits(const plan::ShardLayout& layout, ProcessGroup& group, ShardFile* file = nullptr);
   ~GatheredUnits();
 
   /// A tensor that stands for the parameter, for Tensor::set_data.
   at::Tensor parameter(int param, at::IntArrayRef shape) const;
 
-  /// This rank's shard of a unit, of the trained or the other part, contiguous.
+  /// This rank's shard of a unit, of the trained or the other part, contiguous; in memory only.
   float* shard(int unit, bool trained) const;
-  /// All of this rank's shards.
-  const at::Tensor& shards() const { return shards_; }
+  bool in_file() const { return file_ != nullptr; }
+  /// Elements [lo, hi) of this rank's shard of a unit, trained part first, wherever they are.
+  /// Between gathers; they wait.
+  void read_shard(int unit, int64_t lo, int64_t hi, float* into);
+  void write_shard(int unit, int64_t lo, int64_t hi, const float* from);
+  /// Before shards change in the file: what was read ahead is old then.
+  void drop_read_ahead();
   /// A parameter's elements, while its unit is ready.
   const float* gathered(int param) const;
 
@@ -59,15 +70,24 @@ class GatheredUnits {
     at::Tensor trained;  // this rank's shard
     at::Tensor frozen;
     std::vector<Work> works;
+    at::Tensor staged;  // this rank's shard while it is here, if shards are in a file
+    files::BlockFile::Ticket read;
     bool gathered = false;  // or under way
     bool ready = false;
   };
 
   void touch(int unit);
+  int64_t owned_numel(int unit) const;
+  void begin_read(int unit);
+  void stage(int unit);
+  void read_ahead(int unit);
 
   const plan::ShardLayout& layout_;
   ProcessGroup& group_;
+  ShardFile* file_;
   at::Tensor shards_;  // of all units, in the shared heap
+  int last_gathered_ = -1;
+  int ahead_ = -1;  // unit whose shard is being read ahead
   std::vector<Unit> units_;
   std::function<void(int)> touched_;
   int gathered_ = 0;  // besides the root

@@ -9,6 +9,9 @@
 namespace lockstep::state {
 namespace {
 
+// Shards are filled and read through a piece of memory of this many elements.
+constexpr int64_t kFillElements = int64_t{1} << 16;
+
 /// Start values of elements lo <= i < hi.
 void fill(float* values, const plan::Param& param, int64_t lo, int64_t hi, uint64_t seed) {
   switch (param.init.kind) {
@@ -74,19 +77,17 @@ ParamStore::ParamStore(torch::nn::Module& module, const std::vector<plan::Tie>& 
   if (layout_.sharded()) rank_ = group_->rank();
   pieces_ = layout_.pieces(rank_);
   uses_.resize(table_.params.size());
+  if (!options.offload_folder.empty()) {
+    file_ = std::make_unique<ShardFile>(layout_, rank_, options.offload_folder,
+                                        options.moment_bytes(layout_.owned_numel(rank_)));
+  }
   take_over(by_path, options.seed);
 }
 
 void ParamStore::take_over(const std::map<std::string, at::Tensor>& by_path, uint64_t seed) {
   if (layout_.gathers()) {
-    units_ = std::make_unique<GatheredUnits>(layout_, *group_);
-    for (const bool trained : {true, false}) {
-      for (const plan::Piece& piece : layout_.pieces(rank_, trained)) {
-        float* const values = units_->shard(piece.unit, trained) + piece.in_unit -
-                              layout_.owned(piece.unit, rank_, trained).lo;
-        fill(values, table_.params[static_cast<size_t>(piece.param)], piece.lo, piece.hi, seed);
-      }
-    }
+    units_ = std::make_unique<GatheredUnits>(layout_, *group_, file_.get());
+    fill_shards(seed);
   } else {
     // Published shards are read by peers.
     flat_ = layout_.sharded()
@@ -118,6 +119,52 @@ void ParamStore::take_over(const std::map<std::string, at::Tensor>& by_path, uin
       uses_[p].push_back(leaf);
     }
   }
+}
+
+/// Where a piece begins in this rank's shard of its unit: trained part first, then the rest.
+int64_t ParamStore::in_shard(const plan::Piece& piece) const {
+  const bool trained = piece.in_unit < layout_.units[static_cast<size_t>(piece.unit)].trained;
+  const int64_t before = trained ? 0 : layout_.owned(piece.unit, rank_).size();
+  return before + piece.in_unit - layout_.owned(piece.unit, rank_, trained).lo;
+}
+
+void ParamStore::fill_shards(uint64_t seed) {
+  std::vector<float> values;
+  for (const bool trained : {true, false}) {
+    for (const plan::Piece& piece : layout_.pieces(rank_, trained)) {
+      values.resize(static_cast<size_t>(std::min(piece.size(), kFillElements)));
+      for (int64_t lo = piece.lo; lo < piece.hi; lo += kFillElements) {
+        const int64_t hi = std::min(piece.hi, lo + kFillElements);
+        fill(values.data(), table_.params[static_cast<size_t>(piece.param)], lo, hi, seed);
+        const int64_t at = in_shard(piece) + lo - piece.lo;
+        units_->write_shard(piece.unit, at, at + hi - lo, values.data());
+      }
+    }
+  }
+}
+
+void ParamStore::for_each_piece(
+    const std::vector<plan::Piece>& pieces,
+    const std::function<void(const plan::Piece&, const float*)>& see) const {
+  std::vector<float> values;
+  for (const plan::Piece& whole : pieces) {
+    if (!divided()) {
+      see(whole, master(whole.param) + whole.lo);
+      continue;
+    }
+    for (plan::Piece part = whole; part.lo < whole.hi; part.lo = part.hi) {
+      part.hi = std::min(whole.hi, part.lo + kFillElements);
+      part.in_unit = whole.in_unit + part.lo - whole.lo;
+      values.resize(static_cast<size_t>(part.size()));
+      const int64_t at = in_shard(part);
+      units_->read_shard(part.unit, at, at + part.size(), values.data());
+      see(part, values.data());
+    }
+  }
+}
+
+int64_t ParamStore::master_at(const plan::Piece& piece) const {
+  return file_->shard_at(piece.unit) + in_shard(piece) * 4;
 }
 
 float* ParamStore::master(int param) {
@@ -166,20 +213,20 @@ plan::Digest ParamStore::digest() const {
     const plan::Param& param = table_.params[p];
     digest.add(param.name, 0, master(static_cast<int>(p)), param.numel);
   }
-  if (!divided()) return digest;
   for (const bool trained : {true, false}) {
-    for (const plan::Piece& piece : layout_.pieces(rank_, trained)) {
-      digest.add(table_.params[static_cast<size_t>(piece.param)].name, piece.lo,
-                 units_->shard(piece.unit, trained) + piece.in_unit -
-                     layout_.owned(piece.unit, rank_, trained).lo,
-                 piece.size());
-    }
+    if (!divided()) break;
+    for_each_piece(layout_.pieces(rank_, trained),
+                   [&](const plan::Piece& piece, const float* values) {
+                     digest.add(table_.params[static_cast<size_t>(piece.param)].name, piece.lo,
+                                values, piece.size());
+                   });
   }
   return digest;
 }
 
 int64_t ParamStore::bytes() const {
   if (!divided()) return flat_.numel() * 4 + fixed_.numel() * 4;
+  if (file_) return 0;
   return (layout_.owned_numel(rank_) + layout_.owned_numel(rank_, false)) * 4;
 }
 

@@ -38,6 +38,9 @@ struct ParamStoreOptions {
   plan::ShardOptions shard = {};
   /// The ranks that divide a replica: publishes and gathers. Null: nothing is divided.
   ProcessGroup* group = nullptr;
+  /// With zero3: a folder for the file that shards and `moment_bytes` of the optimizer live in.
+  std::string offload_folder = {};
+  std::function<int64_t(int64_t elements)> moment_bytes = {};
 };
 
 class ParamStore {
@@ -57,8 +60,17 @@ class ParamStore {
   /// The fp32 master of a parameter, contiguous; where parameters are not divided.
   float* master(int param);
   const float* master(int param) const;
-  /// The same of a piece that this rank owns.
+  /// The same of a piece that this rank owns, in memory.
   float* master(const plan::Piece& piece);
+  /// Where a piece begins in the file, in bytes.
+  int64_t master_at(const plan::Piece& piece) const;
+  /// The file of shards and moments; null where they are in memory.
+  ShardFile* file() const { return file_.get(); }
+  /// Calls `see` with the values of each piece that this rank owns, wherever they are.
+  void for_each_piece(const std::vector<plan::Piece>& pieces,
+                      const std::function<void(const plan::Piece&, const float*)>& see) const;
+  /// The place among the ranks that divide a replica.
+  int rank() const { return rank_; }
   /// What this rank owns and updates.
   const std::vector<plan::Piece>& pieces() const { return pieces_; }
 
@@ -90,6 +102,8 @@ class ParamStore {
  private:
   bool divided() const { return units_ != nullptr; }
   void take_over(const std::map<std::string, at::Tensor>& by_path, uint64_t seed);
+  void fill_shards(uint64_t seed);
+  int64_t in_shard(const plan::Piece& piece) const;
 
   ProcessGroup* group_;
   plan::ParamTable table_;
@@ -100,6 +114,7 @@ class ParamStore {
   at::Tensor flat_;                            // trained parameters, by slot
   at::Tensor fixed_;                           // parameters that are not trained
   std::vector<int64_t> fixed_offset_;          // by parameter, -1 for trained ones
+  std::unique_ptr<ShardFile> file_;            // of the units' shards, if they are offloaded
   std::unique_ptr<GatheredUnits> units_;       // in the place of the two
   int whole_unit_ = -1;                        // gathered by `whole`
   std::vector<std::vector<at::Tensor>> uses_;  // by parameter, by use in name order

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/assert.h"
 #include "lockstep/input/sampler.h"
+#include "lockstep/torch_inside/deferred.h"
 #include "lockstep/train/batch_tensors.h"
 
 namespace lockstep {
@@ -30,8 +31,10 @@ std::shared_ptr<LanguageTask> LanguageTask::open(const plan::TrainConfig& config
                                                     .seed = static_cast<uint64_t>(config.run.seed),
                                                     .shuffle = config.data.shuffle});
   auto valid = input::TokenFile::open(config.data.valid);
-  return std::make_shared<LanguageTask>(models::make_model(config, vocab), std::move(train),
-                                        std::move(valid), context, vocab);
+  // Its values are drawn where they belong: the model may be larger than a rank.
+  auto model = torch_inside::deferred([&] { return models::make_model(config, vocab); });
+  return std::make_shared<LanguageTask>(std::move(model), std::move(train), std::move(valid),
+                                        context, vocab);
 }
 
 int64_t LanguageTask::samples() const {

@@ -43,6 +43,16 @@ void require_matching(const std::string& path, const files::SafetensorsFile& fil
 }  // namespace
 
 void save_model(const std::string& path, state::ParamStore& params, const ModelFileInfo& info) {
+  const nlohmann::json json = {{"config", plan::to_json(info.config)},
+                               {"vocab", info.vocab},
+                               {"identity", info.identity},
+                               {"param_digest", info.param_digest},
+                               {"step", info.step}};
+  save_parameters(path, params, {{kInfoKey, json.dump()}});
+}
+
+void save_parameters(const std::string& path, state::ParamStore& params,
+                     std::map<std::string, std::string> metadata) {
   std::vector<files::TensorEntry> entries;
   const plan::ParamTable& table = params.table();
   for (const int p : table.by_name) {
@@ -54,12 +64,8 @@ void save_model(const std::string& path, state::ParamStore& params, const ModelF
                        .bytes = param.numel * 4,
                        .bring = [&params, p] { return params.whole(p); }});
   }
-  const nlohmann::json json = {{"config", plan::to_json(info.config)},
-                               {"vocab", info.vocab},
-                               {"identity", info.identity},
-                               {"param_digest", info.param_digest},
-                               {"step", info.step}};
-  files::write_safetensors(path, entries, {{"format", "pt"}, {kInfoKey, json.dump()}});
+  metadata.emplace("format", "pt");
+  files::write_safetensors(path, entries, metadata);
   params.release_whole();
 }
 

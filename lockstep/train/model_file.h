@@ -1,6 +1,7 @@
 /// `final.safetensors`: the logical parameters of a run, with what is needed to use them again.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -23,6 +24,9 @@ struct ModelFileInfo {
 /// are gathered one by one.
 void save_model(const std::string& path, state::ParamStore& params, const ModelFileInfo& info);
 void help_to_save(state::ParamStore& params);
+/// The parameters alone, with metadata of the caller's.
+void save_parameters(const std::string& path, state::ParamStore& params,
+                     std::map<std::string, std::string> metadata);
 
 /// A model with its parameters filled from the file.
 struct LoadedModel {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "lockstep/base/str.h"
 #include "lockstep/kernels/span.h"
@@ -10,21 +9,14 @@
 namespace lockstep {
 namespace {
 
-/// The name of the first trained parameter whose `values` are not all finite, on any rank; empty:
-/// none. Each rank looks at the pieces that it owns.
-std::string first_not_finite(ProcessGroup& group, const state::ParamStore& params,
-                             const std::function<const float*(const plan::Piece&)>& values) {
-  const auto count = static_cast<int>(params.table().params.size());
-  int first = count;
-  for (const plan::Piece& piece : params.pieces()) {
-    if (piece.param < first && !kernels::all_finite(values(piece), piece.size())) {
-      first = piece.param;
-    }
-  }
-  for (const std::string& other : group.gather_text(std::to_string(first))) {
+/// The first parameter, on any rank, of those that each rank names by index; empty: none.
+std::string first_of_all(ProcessGroup& group, const plan::ParamTable& table, int mine) {
+  int first = mine;
+  for (const std::string& other : group.gather_text(std::to_string(mine))) {
     first = std::min(first, std::stoi(other));
   }
-  return first == count ? std::string() : params.table().params[static_cast<size_t>(first)].name;
+  const auto index = static_cast<size_t>(first);
+  return index < table.params.size() ? table.params[index].name : std::string();
 }
 
 /// "rank 1's samples 8 to 15 of the step" for each rank with a loss that is not finite.
@@ -51,10 +43,20 @@ std::string describe_not_finite(ProcessGroup& group, const plan::BatchPlan& batc
                                 const std::vector<double>& leaf_losses, state::ParamStore& params,
                                 const state::GradStore& grads) {
   const std::string samples = samples_not_finite(group, batch, leaf_losses);
-  const std::string weight = first_not_finite(
-      group, params, [&](const plan::Piece& piece) { return params.master(piece); });
-  const std::string gradient = first_not_finite(
-      group, params, [&](const plan::Piece& piece) { return grads.gradient(piece); });
+  const plan::ParamTable& table = params.table();
+  const int none = static_cast<int>(table.params.size());
+  int first_weight = none;
+  params.for_each_piece(params.pieces(), [&](const plan::Piece& piece, const float* values) {
+    if (kernels::all_finite(values, piece.size())) return;
+    first_weight = std::min(first_weight, piece.param);
+  });
+  int first_gradient = none;
+  for (const plan::Piece& piece : params.pieces()) {
+    if (kernels::all_finite(grads.gradient(piece), piece.size())) continue;
+    first_gradient = std::min(first_gradient, piece.param);
+  }
+  const std::string weight = first_of_all(group, table, first_weight);
+  const std::string gradient = first_of_all(group, table, first_gradient);
   if (!weight.empty()) {
     const std::string whose = samples.empty() ? "" : base::str(" (seen by ", samples, ")");
     return base::str("the weight \"", weight, "\" is not finite, since an earlier update", whose);

@@ -13,13 +13,23 @@ nlohmann::json by_kind(const memory::KindBytes& bytes) {
   return kinds;
 }
 
+/// Under the names of the kinds that are counted. Activations are a form for decoders; 0 else.
+nlohmann::json planned_by_kind(const plan::RankMemory& planned) {
+  const plan::StateBytes& state = planned.state;
+  return {
+      {"parameters", state.parameters},   {"gradients", state.gradients + state.leaf + state.side},
+      {"optimizer", state.optimizer},     {"gathered", state.gathered},
+      {"communication", planned.staging}, {"activations", planned.activations}};
+}
+
 }  // namespace
 
 std::string run_summary(ProcessGroup& world, const RunTotals& run, const RankTotals& mine) {
   nlohmann::json own = {{"rank", world.rank()},
                         {"samples", mine.samples},
                         {"gemm_flops", mine.gemm_flops},
-                        {"peak_bytes", by_kind(mine.peak_bytes)}};
+                        {"peak_bytes", by_kind(mine.peak_bytes)},
+                        {"planned_peak_bytes", planned_by_kind(mine.planned)}};
   for (const GroupTraffic& group : mine.groups) {
     own[group.name + "_bytes"] = group.totals.bytes;
     own[group.name + "_planned_bytes"] = group.planned_bytes;

@@ -8,6 +8,7 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/memory/account.h"
+#include "lockstep/plan/fitting.h"
 
 namespace lockstep {
 
@@ -39,6 +40,7 @@ struct RankTotals {
   int64_t samples = 0;
   int64_t gemm_flops = 0;
   memory::KindBytes peak_bytes = {};
+  plan::RankMemory planned;
   std::vector<GroupTraffic> groups;
 };
 

@@ -66,78 +66,100 @@ StepRunner::Lane StepRunner::lane_of(StepOp op) {
 }
 
 StepResult StepRunner::run(const StepCompute& compute, double seed) {
-  StepResult result;
-  compute_ = &compute;
+  entering_ = compute.entering;
+  begin();
+  while (const std::optional<plan::Round> round = next_forward()) {
+    backward(compute.forward(round->leaf, round->micro), seed);
+  }
+  const StepResult result = finish(compute.update);
+  entering_ = {};
+  return result;
+}
+
+void StepRunner::begin() {
   executed_.clear();
   reductions_.clear();
+  forward_span_.reset();
+  program_ = &step_;
+  step_.done.assign(step_.steps.size(), false);
   std::fill(leaf_losses_.begin(), leaf_losses_.end(), 0.0);
   std::fill(bucket_ready_.begin(), bucket_ready_.end(), false);
-  step_.done.assign(step_.steps.size(), false);
-  at::Tensor losses;  // of the micro-batch between its forward and its backward
-  std::vector<Work> published;
+  cursor_ = 0;
+}
 
-  for (cursor_ = 0; cursor_ < program_->steps.size();) {
-    const plan::Step step = program_->steps[cursor_];
-    if (program_->done[cursor_++]) continue;
-    if (compute.entering) compute.entering(step);
+void StepRunner::enter(const plan::Step& step) {
+  if (entering_) entering_(step);
+  if (lane_of(step.op) == Lane::none) executed_.push_back(step);
+}
+
+std::optional<plan::Round> StepRunner::next_forward() {
+  while (cursor_ < step_.steps.size()) {
+    const plan::Step step = step_.steps[cursor_];
+    if (step.op == StepOp::across || step.op == StepOp::loss) return std::nullopt;
+    if (step_.done[cursor_++]) continue;
+    enter(step);
+    if (step.op == StepOp::forward) {
+      forward_span_.emplace(clock_, Phase::forward);
+      begin_window();
+      return plan::Round{step.leaf, step.micro};
+    }
+    // A phantom round, whose operations are done in turn, or what a window left.
+    if (step.op != StepOp::phantom) execute(step);
+  }
+  return std::nullopt;
+}
+
+void StepRunner::backward(const at::Tensor& losses, double seed) {
+  end_window();
+  forward_span_.reset();
+  const plan::Step step = step_.steps[cursor_++];
+  LOCKSTEP_ASSERT(step.op == StepOp::backward, "a forward is followed by its backward");
+  enter(step);
+  leaf_losses_[static_cast<size_t>(step.leaf)] += sum_in_order(losses);
+  const PhaseSpan span(clock_, Phase::backward);
+  if (step.micro == 0) std::fill(bucket_ready_.begin(), bucket_ready_.end(), false);
+  grads_.begin_backward(step.leaf, step.micro);
+  begin_window();
+  losses.backward(at::full_like(losses, seed));
+  grads_.end_backward();
+  end_window();
+}
+
+StepResult StepRunner::finish(const std::function<void(double grad_norm)>& update) {
+  StepResult result;
+  std::vector<Work> published;
+  for (; cursor_ < step_.steps.size(); ++cursor_) {
+    const plan::Step& step = step_.steps[cursor_];
+    enter(step);
     switch (step.op) {
-      case StepOp::forward: {
-        executed_.push_back(step);
-        const PhaseSpan span(clock_, Phase::forward);
-        begin_window();
-        losses = compute.forward(step.leaf, step.micro);
-        leaf_losses_[static_cast<size_t>(step.leaf)] += sum_in_order(losses);
-        end_window();
-        break;
-      }
-      case StepOp::backward: {
-        executed_.push_back(step);
-        const PhaseSpan span(clock_, Phase::backward);
-        if (step.micro == 0) std::fill(bucket_ready_.begin(), bucket_ready_.end(), false);
-        grads_.begin_backward(step.leaf, step.micro);
-        begin_window();
-        losses.backward(at::full_like(losses, seed));
-        grads_.end_backward();
-        end_window();
-        losses = at::Tensor();
-        break;
-      }
-      case StepOp::phantom:
-        executed_.push_back(step);
+      case StepOp::across:
+        await_reductions();
+        reductions_.push_back(grads_.across(step.bucket));
         break;
       case StepOp::loss:
-        executed_.push_back(step);
         // Queued behind the reductions: it waits for what backward did not hide.
         result.loss_sum = exchange_losses();
         break;
       case StepOp::norm:
-        executed_.push_back(step);
         await_reductions();
         result.grad_norm = gradient_norm();
         break;
       case StepOp::update: {
-        executed_.push_back(step);
         const PhaseSpan span(clock_, Phase::update);
-        compute.update(result.grad_norm);
+        update(result.grad_norm);
         break;
       }
       case StepOp::publish: {
-        executed_.push_back(step);
         const PhaseSpan span(clock_, Phase::gather_wait);
         published.push_back(params_.publish(step.bucket));
         break;
       }
-      case StepOp::across:
-        await_reductions();
-        execute(step);
-        break;
-      default:  // of a phantom round, or what a window left
-        execute(step);
+      default:
+        LOCKSTEP_ASSERT(false, "the micro-batches of a step come before its end");
     }
   }
   const PhaseSpan span(clock_, Phase::gather_wait);
   for (Work& work : published) work.wait();
-  compute_ = nullptr;
   return result;
 }
 
@@ -237,9 +259,6 @@ void StepRunner::execute(const plan::Step& step) {
     }
     case StepOp::settle:
       grads_.settle(step.bucket, step.node);
-      return;
-    case StepOp::across:
-      reductions_.push_back(grads_.across(step.bucket));
       return;
     default:
       LOCKSTEP_ASSERT(false, "other operations are the loop's");

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
@@ -44,6 +45,14 @@ class StepRunner {
   /// One optimizer step. `seed` is what each token's loss weighs: loss_scale / tokens of the step.
   StepResult run(const StepCompute& compute, double seed);
 
+  /// The same in a loop of the caller's: begin; then, as long as next_forward gives a round, its
+  /// forward and `backward` of its losses; then finish.
+  void begin();
+  /// Goes on to this rank's next micro-batch; nothing: there is none left in this step.
+  std::optional<plan::Round> next_forward();
+  void backward(const at::Tensor& losses, double seed);
+  StepResult finish(const std::function<void(double grad_norm)>& update);
+
   /// A forward without backward, outside of any step; empty on a rank that has nothing to compute.
   /// All ranks that divide a replica call it together: it gathers.
   void run_forward(const std::function<void()>& forward);
@@ -63,6 +72,7 @@ class StepRunner {
   enum class Lane { none, units, gradients };
   static Lane lane_of(plan::StepOp op);
 
+  void enter(const plan::Step& step);
   void begin_window();
   void end_window();
   void advance_gradients();
@@ -89,11 +99,12 @@ class StepRunner {
   ProcessGroup* shard_;
   plan::NormPlan norm_;
 
-  const StepCompute* compute_ = nullptr;  // during a run
-  size_t cursor_ = 0;                     // behind the forward or backward under way
-  size_t window_end_ = 0;                 // the operations up to here belong to it
-  std::vector<bool> bucket_ready_;        // for the leaf at hand
-  std::vector<double> leaf_losses_;       // by leaf; ours only
+  std::function<void(const plan::Step&)> entering_;
+  std::optional<PhaseSpan> forward_span_;  // between next_forward and backward
+  size_t cursor_ = 0;                      // behind the forward or backward under way
+  size_t window_end_ = 0;                  // the operations up to here belong to it
+  std::vector<bool> bucket_ready_;         // for the leaf at hand
+  std::vector<double> leaf_losses_;        // by leaf; ours only
   std::vector<Work> reductions_;
   std::vector<double> chunk_sums_;
   std::vector<plan::Step> executed_;

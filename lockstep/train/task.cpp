@@ -10,7 +10,11 @@ namespace lockstep {
 
 plan::Init Task::init_of(const std::string& path) const {
   // A task that has its own rule never comes here; the module is not changed by being looked at.
-  const auto parameters = const_cast<Task*>(this)->module().named_parameters(/*recurse=*/true);
+  return default_init(const_cast<Task*>(this)->module(), path);
+}
+
+plan::Init default_init(const torch::nn::Module& module, const std::string& path) {
+  const auto parameters = module.named_parameters(/*recurse=*/true);
   const at::Tensor& parameter = parameters[path];
   if (parameter.dim() >= 2) {
     const double per_row = static_cast<double>(parameter.numel()) /

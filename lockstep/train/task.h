@@ -38,9 +38,8 @@ class Task {
   /// Parameters float32 on the CPU; the trainer draws their values by `init_of`. Buffers are
   /// constants: running statistics would follow the samples of their rank, which is refused.
   virtual torch::nn::Module& module() = 0;
-  /// How the start values of the parameter at `path` are drawn. Unless a task says otherwise:
-  /// tensors of two or more dimensions normal with standard deviation 1 / sqrt(elements a row);
-  /// vectors whose name ends in "weight" ones, as the gains of norms; everything else zeros.
+  /// How the start values of the parameter at `path` are drawn; unless a task says otherwise, by
+  /// default_init.
   virtual plan::Init init_of(const std::string& path) const;
   /// Parameters that are further uses of another one.
   virtual std::vector<plan::Tie> ties() const { return {}; }
@@ -82,6 +81,10 @@ using TaskFactories = std::map<std::string, TaskFactory>;
 /// The task of `config.model.family`: one of `own`, else one of Lockstep's. Throws UsageError
 /// naming the families there are.
 std::shared_ptr<Task> make_task(const plan::TrainConfig& config, const TaskFactories& own = {});
+
+/// Tensors of two or more dimensions normal with standard deviation 1 / sqrt(elements a row);
+/// vectors whose name ends in "weight" ones, as the gains of norms; everything else zeros.
+plan::Init default_init(const torch::nn::Module& module, const std::string& path);
 
 /// The rows of a dataset that `samples` are, as indices for index_select.
 at::Tensor rows_of(const input::SampleOrder& order, const Samples& samples);

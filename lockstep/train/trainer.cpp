@@ -12,6 +12,7 @@
 #include "lockstep/base/units.h"
 #include "lockstep/optim/clip.h"
 #include "lockstep/plan/engines.h"
+#include "lockstep/plan/fitting.h"
 #include "lockstep/plan/run_layout.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "lockstep/train/data_groups.h"
@@ -19,6 +20,7 @@
 #include "lockstep/train/kernel_probe.h"
 #include "lockstep/train/model_file.h"
 #include "lockstep/train/not_finite.h"
+#include "lockstep/train/param_digest.h"
 #include "lockstep/train/profile_report.h"
 #include "lockstep/train/replicas.h"
 #include "lockstep/train/run_summary.h"
@@ -35,17 +37,6 @@ double seconds_since(Clock::time_point start) {
 
 /// Steps that are not counted in the throughput: caches and allocators are still filling.
 int64_t warmup_of_throughput(int64_t steps) { return std::min<int64_t>(5, steps / 4); }
-
-std::vector<optim::Span> optimizer_spans(state::ParamStore& params, const state::GradStore& grads) {
-  std::vector<optim::Span> spans;
-  for (const plan::Piece& piece : params.pieces()) {
-    spans.push_back({.master = params.master(piece),
-                     .gradient = grads.gradient(piece),
-                     .count = piece.size(),
-                     .decay = params.table().params[static_cast<size_t>(piece.param)].decay});
-  }
-  return spans;
-}
 
 optim::Schedule schedule_of(const plan::TrainConfig& config) {
   return {
@@ -79,74 +70,94 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   context_.world = std::make_shared<ProcessGroup>(world);
   context_.seed = static_cast<uint64_t>(config_.run.seed);
   require_alike(*context_.world);
-  inputs_.batch = plan::batch_of(config_);
-  inputs_.leaves = plan::leaves_of(config_, world->size());
-  inputs_.overlap = config_.comm.overlap;
-  const plan::ShardOptions shard = plan::shard_options_of(config_, world->size());
-  make_groups(context_, shard);
-  const int rank = context_.dp->rank();
-  choose_algorithm();
+  plan::StepInputs inputs;
+  inputs.batch = plan::batch_of(config_);
+  inputs.leaves = plan::leaves_of(config_, world->size());
+  inputs.overlap = config_.comm.overlap;
+  make_groups(context_, plan::shard_options_of(config_, world->size()));
+  choose_algorithm(inputs);
   identity_ = {
-      .batch = inputs_.batch, .kernel_set = kernel_set(), .instruction_set = instruction_set()};
-
-  std::optional<memory::KindScope> kind(memory::Kind::parameters);
-  task_ = make_task(config_, options_.tasks);
-  params_ = std::make_unique<state::ParamStore>(
-      task_->module(), task_->ties(),
-      [this](const std::string& path) { return task_->init_of(path); },
-      state::ParamStoreOptions{
-          .seed = context_.seed,
-          .first_bucket_bytes =
-              static_cast<int64_t>(config_.comm.first_bucket_mb * static_cast<double>(MiB)),
-          .bucket_bytes = static_cast<int64_t>(config_.comm.bucket_mb * static_cast<double>(MiB)),
-          .shard = shard,
-          .group = context_.gather.get()});
-  inputs_.table = params_->table();
-  inputs_.buckets = params_->buckets();
-  inputs_.shards = params_->layout();
-  kind.emplace(memory::Kind::gradients);
-  ProcessGroup& reduces = context_.shard ? *context_.shard : *context_.dp;
-  grads_ =
-      std::make_unique<state::GradStore>(*params_, reduces, inputs_, rank, context_.replica.get());
-  kind.reset();
-  runner_ =
-      std::make_unique<StepRunner>(inputs_, *params_, *grads_, *context_.dp, context_.shard.get());
-  optimizer_ = std::make_unique<optim::AdamW>(
-      optim::AdamWOptions{.beta1 = config_.optim.beta1,
-                          .beta2 = config_.optim.beta2,
-                          .eps = config_.optim.eps,
-                          .weight_decay = config_.optim.weight_decay},
-      optimizer_spans(*params_, *grads_));
-  moment_bytes_.emplace(account_, memory::Kind::optimizer, optimizer_->state_bytes());
+      .batch = inputs.batch, .kernel_set = kernel_set(), .instruction_set = instruction_set()};
+  make_state(std::move(inputs));
   schedule_ = schedule_of(config_);
   optim::check(schedule_);
-  task_->start(inputs_.batch, inputs_.leaves.rounds_of(rank, inputs_.batch.micro_batches_per_grain),
-               0, config_.run.steps);
+  const plan::StepInputs& plan = state_->inputs();
+  task_->start(plan.batch,
+               plan.leaves.rounds_of(context_.dp->rank(), plan.batch.micro_batches_per_grain), 0,
+               config_.run.steps);
 
   at::Tensor peak = at::full({1}, measure_gemm_peak(), at::kDouble);
   context_.world->all_reduce(peak).wait();
   gemm_peak_ = peak.item<double>();
   flops_per_term_ = task_->flops_per_term();
 
-  if (context_.world->rank() == 0) {
-    log_ = std::make_unique<RunLog>(RunLogOptions{.folder = options_.run_folder,
-                                                  .console_fd = options_.console_fd,
-                                                  .steps = config_.run.steps,
-                                                  .every = config_.log.every,
-                                                  .tensorboard = config_.log.tensorboard,
-                                                  .http = config_.log.http,
-                                                  .ranks = world->size(),
-                                                  .engine = config_.comm.engine});
-    log_->say(base::str(config_.model.family, ", ", base::with_commas(params_->table().numel()),
-                        " parameters | ", world->size(), world->size() == 1 ? " rank" : " ranks",
-                        " over ", config_.comm.engine, " | ", inputs_.buckets.buckets.size(),
-                        inputs_.buckets.buckets.size() == 1 ? " bucket" : " buckets",
-                        " | identity ", identity_.text()));
-    log_->say(base::str("matrix products run at ",
-                        base::fixed_text(gemm_peak_ / world->size() / 1e9, 1),
-                        " GFLOP/s a rank here: 100 % MFU"));
-    if (config_.log.profile)
-      profile_ = std::make_unique<torch_inside::LayerProfile>(task_->module());
+  if (context_.world->rank() == 0) open_log();
+}
+
+void Trainer::make_state(plan::StepInputs inputs) {
+  const auto mebibytes = [](double mb) {
+    return static_cast<int64_t>(mb * static_cast<double>(MiB));
+  };
+  const std::string& folder = config_.memory.offload_dir;
+  {
+    const memory::KindScope kind(memory::Kind::parameters);
+    task_ = make_task(config_, options_.tasks);
+  }
+  limit_memory();
+  state_ = std::make_unique<ModelState>(
+      task_->module(), task_->ties(),
+      [this](const std::string& path) { return task_->init_of(path); },
+      ModelStateOptions{.shard = plan::shard_options_of(config_, context_.world->size()),
+                        .offload = plan::offload_of(config_),
+                        .offload_folder = folder.empty() ? options_.run_folder : folder,
+                        .first_bucket_bytes = mebibytes(config_.comm.first_bucket_mb),
+                        .bucket_bytes = mebibytes(config_.comm.bucket_mb),
+                        .adamw = {.beta1 = config_.optim.beta1,
+                                  .beta2 = config_.optim.beta2,
+                                  .eps = config_.optim.eps,
+                                  .weight_decay = config_.optim.weight_decay}},
+      context_, std::move(inputs));
+}
+
+/// memory.limit_mb, and what an error says that would pass it.
+void Trainer::limit_memory() {
+  if (config_.memory.limit_mb == 0) return;
+  const int64_t limit = config_.memory.limit_mb * MiB;
+  account_.set_limit(limit, [this, limit] {
+    std::vector<plan::ParamDeclaration> declared;
+    for (const auto& item : task_->module().named_parameters(/*recurse=*/true)) {
+      declared.push_back({.name = item.key(),
+                          .shape = item.value().sizes().vec(),
+                          .trainable = item.value().requires_grad(),
+                          .init = {}});
+    }
+    return plan::settings_within(config_, plan::make_param_table(declared, task_->ties()),
+                                 context_.world->size(), limit);
+  });
+}
+
+void Trainer::open_log() {
+  const int ranks = context_.world->size();
+  const size_t buckets = state_->inputs().buckets.buckets.size();
+  log_ = std::make_unique<RunLog>(RunLogOptions{.folder = options_.run_folder,
+                                                .console_fd = options_.console_fd,
+                                                .steps = config_.run.steps,
+                                                .every = config_.log.every,
+                                                .tensorboard = config_.log.tensorboard,
+                                                .http = config_.log.http,
+                                                .ranks = ranks,
+                                                .engine = config_.comm.engine});
+  log_->say(base::str(
+      config_.model.family, ", ", base::with_commas(state_->params().table().numel()),
+      " parameters | ", ranks, ranks == 1 ? " rank" : " ranks", " over ", config_.comm.engine,
+      " | ", buckets, buckets == 1 ? " bucket" : " buckets", " | identity ", identity_.text()));
+  log_->say(base::str("matrix products run at ", base::fixed_text(gemm_peak_ / ranks / 1e9, 1),
+                      " GFLOP/s a rank here: 100 % MFU"));
+  if (const std::string text = state_->offload_text(); !text.empty()) {
+    log_->say(base::str("each rank offloads to ", text));
+  }
+  if (config_.log.profile) {
+    profile_ = std::make_unique<torch_inside::LayerProfile>(task_->module());
   }
 }
 
@@ -187,7 +198,7 @@ TrainResult Trainer::train_to_the_end() {
     const bool due = config_.log.eval_every > 0 && done % config_.log.eval_every == 0;
     if (due && !last && !result.stopped) result.stopped = !evaluate_at(done);
   }
-  digest_ = param_digest();
+  digest_ = param_digest(state_->params(), context_);
   // First what cannot be made again, then what can.
   save(done, "final.safetensors");
   require_log();
@@ -211,7 +222,7 @@ TrainResult Trainer::train_to_the_end() {
 }
 
 /// Of the reduces, which the plan of their bytes follows. What is forced goes before a table.
-void Trainer::choose_algorithm() {
+void Trainer::choose_algorithm(plan::StepInputs& inputs) {
   net::Group& dp = context_.dp->group();
   if (config_.comm.algorithm != "auto") {
     dp.set_algorithms(
@@ -220,8 +231,8 @@ void Trainer::choose_algorithm() {
   } else if (!config_.algorithms.rules.empty()) {
     dp.set_algorithms(config_.algorithms);
   }
-  inputs_.algorithms = dp.algorithms();
-  inputs_.sends_messages = plan::sends_messages(config_.comm.engine);
+  inputs.algorithms = dp.algorithms();
+  inputs.sends_messages = plan::sends_messages(config_.comm.engine);
 }
 
 /// On all ranks together: one may hear of a request a step before its peers.
@@ -231,7 +242,7 @@ void Trainer::save_if_asked(int64_t steps_done) {
   context_.world->all_reduce(asked, ReduceOp::max).wait();
   if (asked.item<int>() <= saves_answered_) return;
   saves_answered_ = asked.item<int>();
-  digest_ = param_digest();
+  digest_ = param_digest(state_->params(), context_);
   const std::string file = base::str("step_", steps_done, ".safetensors");
   save(steps_done, file);
   if (log_) log_->say(base::str("saved ", options_.run_folder, "/", file, " on request"));
@@ -241,14 +252,16 @@ void Trainer::save(int64_t steps_done, const std::string& file) {
   endpoint_.set_status(steps_done, "save");
   const int64_t gathered_before = context_.gather ? context_.gather->totals().bytes : 0;
   if (context_.world->rank() == 0) {
-    save_model(options_.run_folder + "/" + file, *params_,
+    save_model(options_.run_folder + "/" + file, state_->params(),
                {.config = config_,
                 .vocab = task_->vocab(),
                 .identity = identity_.text(),
                 .param_digest = digest_,
                 .step = steps_done});
-  } else if (params_->units() != nullptr && context_.world->rank() < context_.gather->size()) {
-    help_to_save(*params_);  // rank 0's replica brings its units together, for rank 0 to write
+  } else if (state_->params().units() != nullptr &&
+             context_.world->rank() < context_.gather->size()) {
+    help_to_save(
+        state_->params());  // rank 0's replica brings its units together, for rank 0 to write
   }
   if (context_.gather) saved_bytes_ += context_.gather->totals().bytes - gathered_before;
 }
@@ -257,7 +270,7 @@ void Trainer::train_step(int64_t step) {
   const auto start = Clock::now();
   context_.step = step;
   comm_before_ = traffic();
-  PhaseClock& clock = runner_->clock();
+  PhaseClock& clock = state_->runner().clock();
   clock.start();
   const bool profiled = profile_ && step >= warmup_of_throughput(config_.run.steps);
   if (profiled) profile_->begin_step();
@@ -272,7 +285,7 @@ void Trainer::train_step(int64_t step) {
     endpoint_.set_status(step + 1, plan::text(op).c_str());
   };
   compute.forward = [&](int leaf, int micro) {
-    const plan::SampleRange samples = inputs_.batch.samples(leaf, micro);
+    const plan::SampleRange samples = state_->inputs().batch.samples(leaf, micro);
     context_.leaf = leaf;
     context_.micro = micro;
     context_.first_sample = samples.lo;
@@ -284,10 +297,10 @@ void Trainer::train_step(int64_t step) {
   };
   compute.update = [&](double grad_norm) {
     if (!std::isfinite(grad_norm)) return;  // require_finite says more
-    optimizer_->step(lr, optim::clip_scale(grad_norm, config_.optim.grad_clip));
+    state_->update(lr, optim::clip_scale(grad_norm, config_.optim.grad_clip));
   };
   // The one place that divides: the loss is a sum over terms, and each weighs alike.
-  last_ = runner_->run(compute, 1.0 / static_cast<double>(step_terms()));
+  last_ = state_->runner().run(compute, 1.0 / static_cast<double>(step_terms()));
   if (profiled) profile_->end_step();
   step_seconds_.push_back(seconds_since(start));
   own_seconds_ += step_seconds_.back() - (traffic().exposed_seconds - comm_before_.exposed_seconds);
@@ -332,7 +345,7 @@ StepReport Trainer::report_of(int64_t step, double seconds, double lr) {
           .comm_bytes = now.bytes - comm_before_.bytes,
           .comm_seconds = now.seconds - comm_before_.seconds,
           .comm_wait_seconds = now.exposed_seconds - comm_before_.exposed_seconds,
-          .phases = runner_->clock().read()};
+          .phases = state_->runner().clock().read()};
 }
 
 int64_t Trainer::step_terms() const {
@@ -357,9 +370,9 @@ bool Trainer::evaluate_at(int64_t done) {
 
 /// Divided parameters are gathered for an evaluation, too.
 std::function<void(const std::function<void()>&)> Trainer::run_forward() {
-  if (params_->units() == nullptr) return {};
+  if (state_->params().units() == nullptr) return {};
   return [this](const std::function<void()>& forward) {
-    runner_->run_forward(forward);
+    state_->runner().run_forward(forward);
     ++forwards_;
   };
 }
@@ -377,14 +390,15 @@ GroupTotals Trainer::traffic() const {
 }
 
 std::vector<GroupTraffic> Trainer::group_traffic(int64_t steps_done) const {
-  const plan::GroupBytes planned = plan::planned_bytes(inputs_, context_.dp->rank());
+  const plan::GroupBytes planned = plan::planned_bytes(state_->inputs(), context_.dp->rank());
   std::vector<GroupTraffic> groups;
   for (const ProcessGroup* group : groups_of(context_)) {
     groups.push_back({.name = group->name(),
                       .totals = group->totals(),
                       .planned_bytes = planned.of(group->name()) * steps_done});
     if (group == context_.gather.get()) {
-      groups.back().planned_bytes += plan::forward_bytes(inputs_, context_.dp->rank()) * forwards_;
+      groups.back().planned_bytes +=
+          plan::forward_bytes(state_->inputs(), context_.dp->rank()) * forwards_;
       groups.back().totals.bytes -= saved_bytes_;
     }
   }
@@ -393,12 +407,13 @@ std::vector<GroupTraffic> Trainer::group_traffic(int64_t steps_done) const {
 
 /// Ranks that hold the same have the same bits.
 void Trainer::require_equal_replicas() {
-  if (params_->units() == nullptr) {
+  if (state_->params().units() == nullptr) {
     require_equal_bits(*context_.world, parameters_of(task_->module()));
     return;
   }
   // By the world, so that the groups' ledgers hold what steps and evaluations moved.
-  const std::vector<std::string> digests = context_.world->gather_text(params_->digest().text());
+  const std::vector<std::string> digests =
+      context_.world->gather_text(state_->params().digest().text());
   const int ranks = context_.gather->size();
   for (size_t rank = static_cast<size_t>(ranks); rank < digests.size(); ++rank) {
     const size_t first = rank % static_cast<size_t>(ranks);
@@ -408,17 +423,6 @@ void Trainer::require_equal_replicas() {
                               " differ, and they hold the same ones.\n  A rank computes otherwise "
                               "than its peers: compare their machines with lockstep doctor."));
   }
-}
-
-/// All ranks call it.
-std::string Trainer::param_digest() {
-  if (params_->units() == nullptr) return params_->digest().text();
-  plan::Digest digest;
-  const std::vector<std::string> parts = context_.world->gather_text(params_->digest().text());
-  for (int rank = 0; rank < context_.gather->size(); ++rank) {
-    digest.add(plan::parse_digest(parts[static_cast<size_t>(rank)]));
-  }
-  return digest.text();
 }
 
 void Trainer::require_log() const {
@@ -438,7 +442,8 @@ void Trainer::report_profile() {
 void Trainer::require_finite(int64_t step, const StepResult& result) const {
   if (std::isfinite(result.loss_sum) && std::isfinite(result.grad_norm)) return;
   const std::string cause =
-      describe_not_finite(*context_.dp, inputs_.batch, runner_->leaf_losses(), *params_, *grads_);
+      describe_not_finite(*context_.dp, state_->inputs().batch, state_->runner().leaf_losses(),
+                          state_->params(), state_->grads());
   throw TrainingError(base::str("[rank ", context_.world->rank(), " of ", context_.world->size(),
                                 "] step ", step + 1, ": loss ",
                                 result.loss_sum / static_cast<double>(step_terms()),
@@ -476,6 +481,7 @@ std::string Trainer::summarize(int64_t steps_done) {
       {.samples = samples_,
        .gemm_flops = torch_inside::gemm_flops_of_this_thread() - gemm_flops_at_start_,
        .peak_bytes = account_.peak(),
+       .planned = plan::planned_memory(config_, state_->inputs(), context_.dp->rank()),
        .groups = group_traffic(steps_done)});
 }
 

@@ -1,8 +1,7 @@
 /// A training run of one rank: the order in which its parts are built, and the loop.
 ///
-/// model without start values -> ParamStore (table, buckets, start values) -> GradStore (terms in
-/// the shared heap, hooks) -> StepProgram -> StepRunner. Every part is a function of the config and
-/// this rank's place; nothing numeric depends on the number of ranks.
+/// model without start values -> ModelState (model_state.h) -> loop. Every part is a function of
+/// the config and this rank's place; nothing numeric depends on the number of ranks.
 #pragma once
 
 #include <atomic>
@@ -10,23 +9,18 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/comm/rank_context.h"
 #include "lockstep/memory/account.h"
-#include "lockstep/optim/adamw.h"
 #include "lockstep/optim/schedule.h"
 #include "lockstep/plan/numeric_identity.h"
-#include "lockstep/plan/step_program.h"
 #include "lockstep/plan/train_config.h"
-#include "lockstep/state/grad_store.h"
-#include "lockstep/state/param_store.h"
 #include "lockstep/torch_inside/layer_profile.h"
+#include "lockstep/train/model_state.h"
 #include "lockstep/train/run_log.h"
 #include "lockstep/train/run_summary.h"
-#include "lockstep/train/step_runner.h"
 #include "lockstep/train/task.h"
 
 namespace lockstep {
@@ -58,9 +52,9 @@ class Trainer {
   /// Throws TrainingError when the loss is no number.
   TrainResult run();
 
-  const state::ParamStore& params() const { return *params_; }
-  const StepRunner& runner() const { return *runner_; }
-  const plan::StepInputs& step_inputs() const { return inputs_; }
+  state::ParamStore& params() { return state_->params(); }
+  const StepRunner& runner() const { return state_->runner(); }
+  const plan::StepInputs& step_inputs() const { return state_->inputs(); }
 
  private:
   TrainResult train_to_the_end();
@@ -69,12 +63,14 @@ class Trainer {
   bool evaluate_at(int64_t done);
   int64_t step_terms() const;  // numbers that the loss of a step is a sum of
   void require_finite(int64_t step, const StepResult& result) const;
-  void choose_algorithm();
+  void choose_algorithm(plan::StepInputs& inputs);
+  void make_state(plan::StepInputs inputs);
+  void limit_memory();
+  void open_log();
   void require_equal_replicas();
   std::function<void(const std::function<void()>&)> run_forward();
   GroupTotals traffic() const;
   std::vector<GroupTraffic> group_traffic(int64_t steps_done) const;
-  std::string param_digest();
   bool stop_agreed();
   void name_slow_rank();
   void save(int64_t steps_done, const std::string& file);
@@ -91,13 +87,8 @@ class Trainer {
   memory::Account& account_;  // of this rank's bytes
   RankContext context_;
   std::shared_ptr<Task> task_;
-  std::unique_ptr<state::ParamStore> params_;
-  std::unique_ptr<state::GradStore> grads_;
+  std::unique_ptr<ModelState> state_;
   plan::NumericIdentity identity_;
-  plan::StepInputs inputs_;
-  std::unique_ptr<StepRunner> runner_;
-  std::unique_ptr<optim::AdamW> optimizer_;
-  std::optional<memory::Counted> moment_bytes_;  // what no allocator of LibTorch's has seen
   optim::Schedule schedule_;
   std::string digest_;                                   // of the parameters after the last step
   std::unique_ptr<RunLog> log_;                          // rank 0

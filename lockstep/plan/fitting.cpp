@@ -1,0 +1,137 @@
+#include "lockstep/plan/fitting.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/base/units.h"
+#include "lockstep/plan/activation_bytes.h"
+#include "lockstep/plan/offload.h"
+#include "lockstep/plan/run_layout.h"
+
+namespace lockstep::plan {
+namespace {
+
+int64_t activation_peak(const TrainConfig& config) {
+  const auto& m = config.model;
+  if (m.family != "gpt2") return 0;
+  return decoder_activation_bytes({.batch = config.data.micro_batch,
+                                   .sequence = m.context,
+                                   .width = m.width,
+                                   .heads = m.heads,
+                                   .ffn = m.ffn > 0 ? m.ffn : 4 * m.width,
+                                   .layers = m.layers,
+                                   .vocab = resolved_vocab(config),
+                                   .dropout = m.dropout > 0,
+                                   .bias = m.bias},
+                                  recompute_of(config.memory.recompute))
+      .peak;
+}
+
+/// A change of settings, and how much it costs the run: sums compare changes.
+struct Change {
+  TrainConfig config;
+  std::string text;
+  int cost = 0;
+  int64_t bytes = 0;
+};
+
+void add_changes(const TrainConfig& config, int ranks, std::vector<Change>& changes) {
+  const auto set = [](Change& change, const char* key, const std::string& value, int cost) {
+    if (get_key(change.config, key) == value) return;
+    set_key(change.config, key, value);
+    change.text += base::str(change.text.empty() ? "" : " ", "--set ", key, "=", value);
+    change.cost += cost;
+  };
+  const std::vector<std::pair<const char*, int>> stages = {
+      {"none", 0}, {"zero1", 1}, {"zero2", 2}, {"zero3", 3}};
+  const std::vector<std::pair<const char*, int>> recomputes = {
+      {"none", 0}, {"selective", 1}, {"block", 4}};
+  std::vector<int64_t> micros;
+  for (int64_t micro = config.data.micro_batch; micro >= 1; micro /= 2) micros.push_back(micro);
+  for (const auto& [stage, stage_cost] : stages) {
+    for (const auto& [recompute, recompute_cost] : recomputes) {
+      for (const char* offload : {"none", "disk"}) {
+        for (size_t m = 0; m < micros.size(); ++m) {
+          Change change{.config = config, .text = {}, .cost = 0};
+          set(change, "parallel.shard", stage, stage_cost);
+          set(change, "memory.recompute", recompute, recompute_cost);
+          set(change, "memory.offload", offload, 8);
+          if (m > 0) {
+            // The leaves stay what they are where they can: then the run is the nearest to this.
+            set(change, "data.micro_batch", std::to_string(micros[m]), 6 * static_cast<int>(m));
+          }
+          try {
+            check(change.config, ranks);
+          } catch (const UsageError&) {
+            continue;
+          }
+          if (!change.text.empty()) changes.push_back(std::move(change));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+RankMemory planned_memory(const TrainConfig& config, const StepInputs& inputs, int rank) {
+  const Offload offload = offload_of(config);
+  const ShardLayout& shards = inputs.shards;
+  RankMemory memory{.state = planned_state(inputs, rank), .activations = activation_peak(config)};
+  const int shard = rank % shards.options.ranks;
+  if (offload.parameters) {
+    memory.state.parameters = 0;
+    int64_t largest = 0;
+    for (size_t u = 0; u < shards.units.size(); ++u) {
+      const int unit = static_cast<int>(u);
+      largest = std::max(
+          largest, shards.owned(unit, shard).size() + shards.owned(unit, shard, false).size());
+    }
+    memory.staging = (shards.options.prefetch + 2) * largest * 4;
+  }
+  if (offload.optimizer) {
+    memory.state.optimizer = streamed_bytes(shards.owned_numel(shard), offload.parameters);
+  }
+  return memory;
+}
+
+RankMemory planned_memory(const TrainConfig& config, const ParamTable& table, int ranks) {
+  const StepInputs inputs = step_inputs_of(config, table, ranks);
+  RankMemory most;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const RankMemory memory = planned_memory(config, inputs, rank);
+    if (memory.total() > most.total()) most = memory;
+  }
+  return most;
+}
+
+std::string settings_within(const TrainConfig& config, const ParamTable& table, int ranks,
+                            int64_t limit) {
+  std::vector<Change> changes;
+  add_changes(config, ranks, changes);
+  for (Change& change : changes) change.bytes = planned_memory(change.config, table, ranks).total();
+  std::string text = base::str("By the plan a rank of this run needs ",
+                               base::bytes_text(planned_memory(config, table, ranks).total()), ".");
+  const auto cheaper = [](const Change& a, const Change& b) {
+    return std::pair(a.cost, a.bytes) < std::pair(b.cost, b.bytes);
+  };
+  std::stable_sort(changes.begin(), changes.end(), cheaper);
+  int told = 0;
+  for (const Change& change : changes) {
+    if (change.bytes > limit || told == 3) continue;
+    text += base::str(told == 0 ? " These fit:" : "", "\n    ", change.text, " (",
+                      base::bytes_text(change.bytes), ")");
+    ++told;
+  }
+  if (told > 0) return text;
+  const auto least =
+      std::min_element(changes.begin(), changes.end(),
+                       [](const Change& a, const Change& b) { return a.bytes < b.bytes; });
+  if (least == changes.end()) return text;
+  return text + base::str(" Nothing that can be set fits; the least is ", least->text, " with ",
+                          base::bytes_text(least->bytes), ". More ranks need less each.");
+}
+
+}  // namespace lockstep::plan

@@ -1,0 +1,31 @@
+/// What a rank of a run needs by the plan, and which other settings would need less: what an
+/// out-of-memory error tells its reader to do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/plan/param_table.h"
+#include "lockstep/plan/state_bytes.h"
+#include "lockstep/plan/train_config.h"
+
+namespace lockstep::plan {
+
+struct RankMemory {
+  StateBytes state;         // in memory: without what is offloaded
+  int64_t staging = 0;      // of offloaded shards on their way
+  int64_t activations = 0;  // the peak within a micro-batch; 0 for models that have no such form
+  int64_t total() const { return state.total() + staging + activations; }
+};
+
+/// Of a rank of a run with these settings and this step.
+RankMemory planned_memory(const TrainConfig& config, const StepInputs& inputs, int rank);
+/// Of the rank that needs most.
+RankMemory planned_memory(const TrainConfig& config, const ParamTable& table, int ranks);
+
+/// Settings that would fit into `limit` bytes, those that change least first:
+/// "By the plan this run needs 310 MiB a rank. These fit:\n  --set ... (120 MiB)"...
+std::string settings_within(const TrainConfig& config, const ParamTable& table, int ranks,
+                            int64_t limit);
+
+}  // namespace lockstep::plan

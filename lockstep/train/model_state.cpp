@@ -1,0 +1,114 @@
+#include "lockstep/train/model_state.h"
+
+#include "lockstep/optim/streamed_adamw.h"
+
+namespace lockstep {
+namespace {
+
+optim::StreamOptions stream_for(int64_t elements) {
+  const plan::StreamBlocks blocks = plan::stream_blocks(elements);
+  return {.block_elements = blocks.elements, .blocks = blocks.blocks};
+}
+
+bool decays(const plan::ParamTable& table, const plan::Piece& piece) {
+  return table.params[static_cast<size_t>(piece.param)].decay;
+}
+
+/// Elements up to the next piece of the rank's shard of the unit: its transfers have no gaps then.
+/// What lies between is padding, which nobody reads.
+int64_t with_padding(const state::ParamStore& params, size_t index, int rank) {
+  const std::vector<plan::Piece>& pieces = params.pieces();
+  const plan::Piece& piece = pieces[index];
+  const bool last = index + 1 == pieces.size() || pieces[index + 1].unit != piece.unit;
+  const int64_t end = last ? params.layout().owned(piece.unit, rank).hi : pieces[index + 1].in_unit;
+  return end - piece.in_unit;
+}
+
+}  // namespace
+
+ModelState::ModelState(torch::nn::Module& module, const std::vector<plan::Tie>& ties,
+                       const std::function<plan::Init(const std::string&)>& init_of,
+                       const ModelStateOptions& options, RankContext& context,
+                       plan::StepInputs inputs)
+    : inputs_(std::move(inputs)) {
+  {
+    const memory::KindScope kind(memory::Kind::parameters);
+    params_ = std::make_unique<state::ParamStore>(
+        module, ties, init_of,
+        state::ParamStoreOptions{
+            .seed = context.seed,
+            .first_bucket_bytes = options.first_bucket_bytes,
+            .bucket_bytes = options.bucket_bytes,
+            .shard = options.shard,
+            .group = context.gather.get(),
+            .offload_folder = options.offload.parameters ? options.offload_folder : std::string(),
+            .moment_bytes = [](int64_t elements) {
+              return optim::StreamedAdamW::moment_bytes(elements, stream_for(elements));
+            }});
+  }
+  inputs_.table = params_->table();
+  inputs_.buckets = params_->buckets();
+  inputs_.shards = params_->layout();
+  ProcessGroup& reduces = context.shard ? *context.shard : *context.dp;
+  grads_ = std::make_unique<state::GradStore>(*params_, reduces, inputs_, context.dp->rank(),
+                                              context.replica.get());
+  runner_ =
+      std::make_unique<StepRunner>(inputs_, *params_, *grads_, *context.dp, context.shard.get());
+  make_optimizer(options);
+}
+
+void ModelState::make_optimizer(const ModelStateOptions& options) {
+  const std::vector<plan::Piece>& pieces = params_->pieces();
+  if (!options.offload.optimizer) {
+    std::vector<optim::Span> spans;
+    for (const plan::Piece& piece : pieces) {
+      spans.push_back({.master = params_->master(piece),
+                       .gradient = grads_->gradient(piece),
+                       .count = piece.size(),
+                       .decay = decays(inputs_.table, piece)});
+    }
+    optimizer_ = std::make_unique<optim::AdamW>(options.adamw, std::move(spans));
+  } else {
+    state::ShardFile* const shards = params_->file();
+    const int rank = params_->layout().sharded() ? params_->rank() : 0;
+    std::vector<optim::StreamedSpan> spans;
+    int64_t elements = 0;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const plan::Piece& piece = pieces[i];
+      optim::StreamedSpan span{.gradient = grads_->gradient(piece),
+                               .count = piece.size(),
+                               .decay = decays(inputs_.table, piece)};
+      if (shards != nullptr) {
+        span.master_at = params_->master_at(piece);
+        span.count = with_padding(*params_, i, rank);
+      } else {
+        span.master = params_->master(piece);
+      }
+      elements += span.count;
+      spans.push_back(span);
+    }
+    const optim::StreamOptions stream =
+        stream_for(shards != nullptr ? params_->layout().owned_numel(rank) : elements);
+    if (shards == nullptr) {
+      moments_ = std::make_unique<files::BlockFile>(
+          options.offload_folder, optim::StreamedAdamW::moment_bytes(elements, stream));
+    }
+    optimizer_ = std::make_unique<optim::StreamedAdamW>(
+        shards != nullptr ? shards->file() : *moments_,
+        shards != nullptr ? shards->moments_at() : 0, options.adamw, std::move(spans), stream);
+  }
+  optimizer_bytes_.emplace(memory::current_account(), memory::Kind::optimizer,
+                           optimizer_->state_bytes());
+}
+
+void ModelState::update(double lr, double grad_scale) {
+  if (params_->units() != nullptr) params_->units()->drop_read_ahead();
+  optimizer_->step(lr, grad_scale);
+}
+
+std::string ModelState::offload_text() const {
+  if (params_->file() != nullptr) return params_->file()->file().description();
+  return moments_ ? moments_->description() : std::string();
+}
+
+}  // namespace lockstep

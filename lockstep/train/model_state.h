@@ -1,0 +1,70 @@
+/// What one rank holds of a model that is being trained, and the step over it: parameters,
+/// gradients, optimizer state, each divided and offloaded as its settings say.
+///
+/// The order in which they are built is the one of DESIGN: module without storage -> ParamStore
+/// (table, layout, start values) -> GradStore (buffers, hooks) -> StepRunner -> optimizer.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/rank_context.h"
+#include "lockstep/files/block_file.h"
+#include "lockstep/memory/account.h"
+#include "lockstep/optim/adamw.h"
+#include "lockstep/plan/offload.h"
+#include "lockstep/plan/step_program.h"
+#include "lockstep/state/grad_store.h"
+#include "lockstep/state/param_store.h"
+#include "lockstep/train/step_runner.h"
+
+namespace lockstep {
+
+struct ModelStateOptions {
+  plan::ShardOptions shard = {};
+  plan::Offload offload = {};
+  std::string offload_folder;  // where something is offloaded
+  int64_t first_bucket_bytes = 1 * MiB;
+  int64_t bucket_bytes = 25 * MiB;
+  optim::AdamWOptions adamw = {};
+};
+
+class ModelState {
+ public:
+  /// `context` has the groups that the sharding asks for (data_groups.h). `inputs` holds batch,
+  /// leaves and what is said of communication; table, buckets and shards are filled in here.
+  /// What is held is counted in the account of the calling thread.
+  ModelState(torch::nn::Module& module, const std::vector<plan::Tie>& ties,
+             const std::function<plan::Init(const std::string&)>& init_of,
+             const ModelStateOptions& options, RankContext& context, plan::StepInputs inputs);
+
+  const plan::StepInputs& inputs() const { return inputs_; }
+  state::ParamStore& params() { return *params_; }
+  const state::ParamStore& params() const { return *params_; }
+  state::GradStore& grads() { return *grads_; }
+  StepRunner& runner() { return *runner_; }
+  const StepRunner& runner() const { return *runner_; }
+
+  /// The optimizer takes a step with the reduced gradients.
+  void update(double lr, double grad_scale);
+  /// "0.5 GiB in /scratch, direct, by io_uring"; empty: nothing is offloaded.
+  std::string offload_text() const;
+
+ private:
+  void make_optimizer(const ModelStateOptions& options);
+
+  plan::StepInputs inputs_;
+  std::unique_ptr<state::ParamStore> params_;
+  std::unique_ptr<state::GradStore> grads_;
+  std::unique_ptr<StepRunner> runner_;
+  std::unique_ptr<files::BlockFile> moments_;  // where masters are not in a file
+  std::unique_ptr<optim::Updater> optimizer_;
+  std::optional<memory::Counted> optimizer_bytes_;
+};
+
+}  // namespace lockstep
