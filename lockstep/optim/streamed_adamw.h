@@ -8,7 +8,7 @@
 /// Holds   `blocks` blocks of `block_elements`, of 8 bytes an element, and 4 more each where
 ///         masters or gradients are in the file          test: StreamedAdamW.HoldsItsBlocksOnly
 /// Order   element by element, as in memory              test: StreamedAdamW.HasTheBitsOfAdamW
-/// Source  Rajbhandari et al. 2021, "ZeRO-Infinity", SC
+/// Source  Rajbhandari et al. 2021, "ZeRO-Infinity", SC;  docs/concepts/offload.md
 #pragma once
 
 #include <cstdint>
