@@ -17,6 +17,9 @@
 // Less memory: activations computed again in backward.
 #include "lockstep/torch_inside/recompute.h"
 
+// What a rank holds, by kind.
+#include "lockstep/memory/account.h"
+
 // Plans: what is decided before a tensor moves.
 #include "lockstep/plan/batch_plan.h"
 #include "lockstep/plan/buckets.h"

@@ -112,8 +112,9 @@ std::string settings_within(const TrainConfig& config, const ParamTable& table, 
   std::vector<Change> changes;
   add_changes(config, ranks, changes);
   for (Change& change : changes) change.bytes = planned_memory(change.config, table, ranks).total();
-  std::string text = base::str("By the plan a rank of this run needs ",
-                               base::bytes_text(planned_memory(config, table, ranks).total()), ".");
+  const int64_t needed = planned_memory(config, table, ranks).total();
+  std::string text =
+      base::str("By the plan a rank of this run needs ", base::bytes_text(needed), ".");
   const auto cheaper = [](const Change& a, const Change& b) {
     return std::pair(a.cost, a.bytes) < std::pair(b.cost, b.bytes);
   };
@@ -129,7 +130,9 @@ std::string settings_within(const TrainConfig& config, const ParamTable& table, 
   const auto least =
       std::min_element(changes.begin(), changes.end(),
                        [](const Change& a, const Change& b) { return a.bytes < b.bytes; });
-  if (least == changes.end()) return text;
+  if (least == changes.end() || least->bytes >= needed) {
+    return text + " No setting needs less. More ranks need less each, and so does a smaller model.";
+  }
   return text + base::str(" Nothing that can be set fits; the least is ", least->text, " with ",
                           base::bytes_text(least->bytes), ". More ranks need less each.");
 }

@@ -15,23 +15,36 @@ bool are_halves(int grains, LeafRange low, LeafRange high) {
 
 LeafRounds plan_leaf_rounds(int grains, LeafRange run, int ranks) {
   LeafRounds plan;
-  std::vector<LeafRange>& stack = plan.kept;
+  std::vector<LeafRounds::Kept>& stack = plan.kept;
+  std::vector<bool> used;  // by level
+  const auto lowest_free = [&] {
+    const auto free = std::find(used.begin(), used.end(), false);
+    const auto level = free - used.begin();
+    if (free == used.end()) used.push_back(false);
+    used[static_cast<size_t>(level)] = true;
+    return static_cast<int>(level);
+  };
   for (int first = run.lo; first < run.hi; first += ranks) {
     std::vector<RoundNode>& nodes = plan.rounds.emplace_back();
     const LeafRange round{first, std::min(first + ranks, run.hi)};
     for (const LeafRange node : maximal_subtrees(grains, round)) {
-      RoundNode placed{.leaves = node, .level = static_cast<int>(stack.size())};
-      stack.push_back(node);
-      plan.levels = std::max(plan.levels, static_cast<int>(stack.size()));
-      while (stack.size() > 1 && are_halves(grains, stack[stack.size() - 2], stack.back())) {
-        const int hi = stack.back().hi;
-        stack.pop_back();
-        stack.back().hi = hi;
-        ++placed.merges;
-      }
-      nodes.push_back(placed);
+      nodes.push_back({.leaves = node, .level = lowest_free(), .additions = {}});
     }
+    for (RoundNode& node : nodes) {
+      stack.push_back({node.leaves, node.level});
+      while (stack.size() > 1 &&
+             are_halves(grains, stack[stack.size() - 2].leaves, stack.back().leaves)) {
+        const LeafRounds::Kept top = stack.back();
+        stack.pop_back();
+        stack.back().leaves.hi = top.leaves.hi;
+        node.additions.push_back({.into = stack.back().level, .from = top.level});
+      }
+    }
+    // Levels that were added up are free for the next round.
+    used.assign(used.size(), false);
+    for (const LeafRounds::Kept& kept : stack) used[static_cast<size_t>(kept.level)] = true;
   }
+  plan.levels = static_cast<int>(used.size());
   return plan;
 }
 

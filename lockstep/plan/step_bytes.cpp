@@ -33,7 +33,9 @@ class StepBytes {
       case StepOp::across: {
         std::vector<std::vector<LeafRange>> kept;
         for (int replica = 0; replica < shards.options.replicas; ++replica) {
-          kept.push_back(leaf_rounds(inputs_, replica * ranks_).kept);
+          std::vector<LeafRange>& nodes = kept.emplace_back();
+          const LeafRounds rounds = leaf_rounds(inputs_, replica * ranks_);
+          for (const LeafRounds::Kept& node : rounds.kept) nodes.push_back(node.leaves);
         }
         bytes_.replica += all_reduce({}, plan_sum(inputs_.batch.grains, kept), rank_ / ranks_,
                                      shards.owned(step.bucket, shard_).size(), kElementBytes);

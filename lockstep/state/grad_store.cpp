@@ -297,9 +297,9 @@ void GradStore::settle(int bucket, plan::LeafRange node) {
   found->second.wait();
   under_way_.erase(found);
   const plan::RoundNode& place = node_of(node);
-  for (int level = place.level; level > place.level - place.merges; --level) {
-    const at::Tensor top = slice(bucket, level);
-    kernels::add(slice(bucket, level - 1).data_ptr<float>(), top.data_ptr<float>(), top.numel());
+  for (const plan::AddStep step : place.additions) {
+    const at::Tensor from = slice(bucket, step.from);
+    kernels::add(slice(bucket, step.into).data_ptr<float>(), from.data_ptr<float>(), from.numel());
   }
   const auto next = under_way_.lower_bound({bucket, plan::LeafRange{}});
   if (next == under_way_.end() || next->first.first != bucket) free_leaf_buffer(bucket);
@@ -307,8 +307,8 @@ void GradStore::settle(int bucket, plan::LeafRange node) {
 
 Work GradStore::across(int bucket) {
   std::vector<LeafTerm> terms;
-  for (size_t level = 0; level < options_.rounds.kept.size(); ++level) {
-    terms.push_back({options_.rounds.kept[level], slice(bucket, static_cast<int>(level))});
+  for (const plan::LeafRounds::Kept& node : options_.rounds.kept) {
+    terms.push_back({node.leaves, slice(bucket, node.level)});
   }
   return options_.replica->all_reduce(std::move(terms), leaves_, slice(bucket, 0));
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <numeric>
+#include <optional>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/number_text.h"
@@ -117,6 +118,21 @@ void Trainer::make_state(plan::StepInputs inputs) {
                                   .eps = config_.optim.eps,
                                   .weight_decay = config_.optim.weight_decay}},
       context_, std::move(inputs));
+  offload_activations();
+}
+
+/// Room for what a micro-batch keeps, half of it more for what the form does not know.
+void Trainer::offload_activations() {
+  if (!plan::offload_of(config_).activations) return;
+  const int64_t planned =
+      plan::planned_memory(config_, state_->inputs(), context_.dp->rank()).activations;
+  const int64_t room = std::max<int64_t>(256 * MiB, planned + planned / 2);
+  const std::string& folder = config_.memory.offload_dir;
+  activations_ = std::make_unique<memory::ActivationStore>(
+      std::make_shared<files::BlockFile>(folder.empty() ? options_.run_folder : folder, room), 0,
+      room,
+      memory::ActivationStoreOptions{.in_flight_bytes =
+                                         std::clamp<int64_t>(planned / 8, 1 * MiB, 64 * MiB)});
 }
 
 /// memory.limit_mb, and what an error says that would pass it.
@@ -290,6 +306,8 @@ void Trainer::train_step(int64_t step) {
     context_.micro = micro;
     context_.first_sample = samples.lo;
     samples_ += samples.size();
+    std::optional<memory::ActivationOffloadScope> offloads;
+    if (activations_) offloads.emplace(*activations_);
     return task_->losses({.first = step * config_.data.global_batch + samples.lo,
                           .count = samples.size(),
                           .round = {leaf, micro}},

@@ -14,6 +14,7 @@
 
 #include "lockstep/comm/rank_context.h"
 #include "lockstep/memory/account.h"
+#include "lockstep/memory/activation_store.h"
 #include "lockstep/optim/schedule.h"
 #include "lockstep/plan/numeric_identity.h"
 #include "lockstep/plan/train_config.h"
@@ -66,6 +67,7 @@ class Trainer {
   void choose_algorithm(plan::StepInputs& inputs);
   void make_state(plan::StepInputs inputs);
   void limit_memory();
+  void offload_activations();
   void open_log();
   void require_equal_replicas();
   std::function<void(const std::function<void()>&)> run_forward();
@@ -88,6 +90,7 @@ class Trainer {
   RankContext context_;
   std::shared_ptr<Task> task_;
   std::unique_ptr<ModelState> state_;
+  std::unique_ptr<memory::ActivationStore> activations_;  // where they are offloaded
   plan::NumericIdentity identity_;
   optim::Schedule schedule_;
   std::string digest_;                                   // of the parameters after the last step

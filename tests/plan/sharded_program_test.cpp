@@ -111,8 +111,10 @@ float carried_out(const StepInputs& inputs, const std::vector<float>& gradients)
   std::vector<std::pair<LeafRange, float>> kept;
   for (int replica = 0; replica < inputs.shards.options.replicas; ++replica) {
     const LeafRounds rounds = leaf_rounds(inputs, replica * ranks);
-    std::vector<float> stack(static_cast<size_t>(rounds.levels));
+    std::vector<float> levels(static_cast<size_t>(rounds.levels));
+    const auto level = [&](int index) -> float& { return levels.at(static_cast<size_t>(index)); };
     for (const auto& round : rounds.rounds) {
+      // The reductions of a round are under way together; then each settles.
       for (const RoundNode& node : round) {
         const SumPlan sum = node_plan(inputs, replica * ranks, node.leaves);
         std::vector<float> terms;
@@ -122,15 +124,16 @@ float carried_out(const StepInputs& inputs, const std::vector<float>& gradients)
         for (const AddStep step : sum.additions) {
           terms[static_cast<size_t>(step.into)] += terms[static_cast<size_t>(step.from)];
         }
-        stack[static_cast<size_t>(node.level)] = terms.at(0);
-        for (int level = node.level; level > node.level - node.merges; --level) {
-          stack[static_cast<size_t>(level) - 1] += stack[static_cast<size_t>(level)];
-        }
+        level(node.level) = terms.at(0);
+      }
+      for (const RoundNode& node : round) {
+        for (const AddStep step : node.additions) level(step.into) += level(step.from);
       }
     }
-    for (size_t level = 0; level < rounds.kept.size(); ++level) {
-      kept.emplace_back(rounds.kept[level], stack[level]);
+    for (const LeafRounds::Kept& node : rounds.kept) {
+      kept.emplace_back(node.leaves, level(node.level));
     }
+    EXPECT_EQ(rounds.kept.at(0).level, 0);
   }
   std::vector<LeafRange> ranges;
   for (const auto& [range, value] : kept) ranges.push_back(range);
@@ -163,7 +166,7 @@ TEST(LeafRounds, HoldAsManySlicesAsABinaryCounter) {
     for (int rounds = 1; rounds <= 16; ++rounds) {
       const LeafRounds plan = plan_leaf_rounds(ranks * rounds, {0, ranks * rounds}, ranks);
       EXPECT_LE(plan.levels, FoldStack::levels_needed(rounds) + 1);
-      EXPECT_EQ(plan.kept, (std::vector<LeafRange>{{0, ranks * rounds}}));
+      EXPECT_EQ(plan.kept, (std::vector<LeafRounds::Kept>{{{0, ranks * rounds}, 0}}));
     }
   }
   EXPECT_EQ(plan_leaf_rounds(4, {0, 4}, 4).levels, 1) << "one leaf a rank: the sum itself";
