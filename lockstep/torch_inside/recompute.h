@@ -1,7 +1,7 @@
 /// Activation recompute (gradient checkpointing): a function whose intermediate tensors are not
 /// kept for backward but computed again there.
 ///
-///   auto y = lockstep::checkpoint([block](const at::Tensor& x) { return block->forward(x); }, x);
+///   auto y = lockstep::checkpoint([block](const at::Tensor& x) mutable { return block(x); }, x);
 ///
 /// Holds   its inputs and outputs between forward and backward; what it computes in between only
 ///         while it runs, and in backward from its second run to the end of its own backward
@@ -11,7 +11,7 @@
 ///         order: a parameter that several functions share, where its .grad holds something
 ///         already, and an input with two further uses or more outside. Under autocast a weight
 ///         that the function uses twice is cast twice
-/// Source  Chen et al. 2016, arXiv:1604.06174
+/// Source  Chen et al. 2016, arXiv:1604.06174;  docs/concepts/recompute.md
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -111,14 +111,14 @@ namespace lockstep {
 template <class Fn, class... Inputs>
 requires(std::is_convertible_v<const Inputs&, at::Tensor>&&...) auto checkpoint(
     Fn fn, const Inputs&... inputs) {
-  const auto call = [fn = std::move(fn)]<size_t... I>(const std::vector<at::Tensor>& list,
-                                                      std::index_sequence<I...>) {
+  auto call = [fn = std::move(fn)]<size_t... I>(const std::vector<at::Tensor>& list,
+                                                std::index_sequence<I...>) mutable {
     return fn(list[I]...);
   };
   using Index = std::index_sequence_for<Inputs...>;
   using Result = std::decay_t<decltype(call(std::declval<std::vector<at::Tensor>>(), Index{}))>;
   const std::vector<at::Tensor> outputs = torch_inside::checkpoint_list(
-      [call](const std::vector<at::Tensor>& list) {
+      [call = std::move(call)](const std::vector<at::Tensor>& list) mutable {
         std::vector<at::Tensor> parts;
         torch_inside::Parts<Result>::take_apart(call(list, Index{}), parts);
         return parts;
@@ -131,9 +131,9 @@ requires(std::is_convertible_v<const Inputs&, at::Tensor>&&...) auto checkpoint(
 /// The same with a list of inputs.
 template <class Fn>
 auto checkpoint(Fn fn, const std::vector<at::Tensor>& inputs) {
-  using Result = std::decay_t<std::invoke_result_t<const Fn&, const std::vector<at::Tensor>&>>;
+  using Result = std::decay_t<std::invoke_result_t<Fn&, const std::vector<at::Tensor>&>>;
   const std::vector<at::Tensor> outputs = torch_inside::checkpoint_list(
-      [fn = std::move(fn)](const std::vector<at::Tensor>& list) {
+      [fn = std::move(fn)](const std::vector<at::Tensor>& list) mutable {
         std::vector<at::Tensor> parts;
         torch_inside::Parts<Result>::take_apart(fn(list), parts);
         return parts;

@@ -164,6 +164,7 @@ StepResult StepRunner::finish(const std::function<void(double grad_norm)>& updat
 }
 
 void StepRunner::run_forward(const std::function<void()>& forward) {
+  std::vector<plan::Step> of_the_step = std::move(executed_);
   program_ = &forward_;
   forward_.done.assign(forward_.steps.size(), false);
   cursor_ = 0;
@@ -171,6 +172,7 @@ void StepRunner::run_forward(const std::function<void()>& forward) {
   if (forward) forward();
   end_window();
   program_ = &step_;
+  executed_ = std::move(of_the_step);
 }
 
 /// The operations behind the cursor, up to the next that is in no lane, belong to what now runs.

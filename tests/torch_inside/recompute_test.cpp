@@ -183,6 +183,16 @@ TEST(Recompute, ResultsKeepTheirShape) {
   EXPECT_TRUE(none.empty());
 }
 
+TEST(Recompute, TakesAModuleByValue) {
+  Sequential net = mlp_with_dropout();
+  net->eval();
+  const at::Tensor x = input({2, 6});
+  const auto forward = [net](const at::Tensor& t) mutable { return net->forward(t); };
+  EXPECT_TRUE(torch::equal(checkpoint(forward, x), net->forward(x)));
+  const auto of_list = [net](const Tensors& list) mutable { return net->forward(list[0]); };
+  EXPECT_TRUE(torch::equal(checkpoint(of_list, Tensors{x}), net->forward(x)));
+}
+
 TEST(Recompute, AnInputUsedTwice) {
   expect_exact([](const Tensors& x) { return x[0].tanh() * x[1].exp() + x[0]; },
                {input({6}), input({6})});

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "lockstep/plan/state_bytes.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "tests/train/tiny_run.h"
@@ -158,7 +160,10 @@ TEST_F(Sharding, ExecutesTheProgram) {
       const auto is_of_units = [](const plan::Step& step) { return step.unit >= 0; };
       std::stable_partition(executed.begin(), executed.end(), is_of_units);
       std::stable_partition(planned.begin(), planned.end(), is_of_units);
-      EXPECT_EQ(executed, planned) << stage << " rank " << rank;
+      const auto lines = [rank](std::vector<plan::Step> steps) {
+        return plan::text({.rank = rank, .steps = std::move(steps)});
+      };
+      EXPECT_EQ(lines(executed), lines(planned)) << stage;
     });
   }
 }
