@@ -51,7 +51,7 @@ Outcome forward_and_backward(std::vector<Block>& blocks, const torch::Tensor& x,
   const int64_t before = lockstep::memory::tensor_memory().current_bytes;
   lockstep::memory::reset_peak();
   torch::Tensor y = x;
-  for (const Block& block : blocks) {
+  for (Block& block : blocks) {
     auto forward = [block](const torch::Tensor& in) mutable { return block(in); };
     y = recompute ? lockstep::checkpoint(forward, y) : forward(y);
   }
