@@ -60,12 +60,14 @@ TEST(ShardedProgram, OfZero3GathersEachUnitTwiceARound) {
 TEST(ShardedProgram, APhantomRoundTakesPartInEveryCollective) {
   const StepInputs inputs = inputs_of({.stage = Shard::zero3, .ranks = 3}, 4);
   const StepProgram last = data_parallel_program(inputs, 2);
-  int forwards = 0, gathers = 0;
+  int forwards = 0, gathers = 0, phantoms = 0;
   for (const Step& step : last.steps) {
     forwards += step.op == StepOp::forward ? 1 : 0;
     gathers += step.op == StepOp::gather ? 1 : 0;
+    phantoms += step.op == StepOp::phantom ? 1 : 0;
   }
   EXPECT_EQ(forwards, 1);
+  EXPECT_EQ(phantoms, 1) << "what ends the backward before it";
   EXPECT_EQ(gathers, 2 * (4 + 2)) << "two rounds: four units forward, two again backward";
 }
 

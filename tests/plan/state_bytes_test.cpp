@@ -88,6 +88,7 @@ TEST(Fitting, OffersWhatChangesLeastFirst) {
   const size_t first = text.find("--set");
   ASSERT_NE(first, std::string::npos) << text;
   EXPECT_EQ(text.find("parallel.shard=none"), std::string::npos) << text;
+  EXPECT_EQ(text.find("memory.offload"), std::string::npos) << "there is less to change\n" << text;
   TrainConfig fits = config;
   // The first offer is taken at its word.
   std::string line = text.substr(first, text.find('\n', first) - first);
