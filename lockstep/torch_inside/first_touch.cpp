@@ -14,11 +14,17 @@ namespace {
 // A key above autograd that LibTorch leaves to others.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
+thread_local uint64_t operators = 0;
+
+struct Watcher {
+  std::function<void()> touched;
+  bool writes_only = false;
+};
+
 /// Who wants to know of which storage. Never destroyed: graphs may outlive statics.
 struct Watchers {
   std::shared_mutex mutex;  // guards `by_storage`
-  std::unordered_map<const c10::StorageImpl*, std::shared_ptr<const std::function<void()>>>
-      by_storage;
+  std::unordered_map<const c10::StorageImpl*, std::shared_ptr<const Watcher>> by_storage;
 };
 
 Watchers& watchers() {
@@ -26,17 +32,30 @@ Watchers& watchers() {
   return *all;
 }
 
-void touch(const at::Tensor& tensor) {
+void watch(const at::Tensor& flat, Watcher watcher) {
+  Watchers& all = watchers();
+  const std::unique_lock lock(all.mutex);
+  all.by_storage[flat.storage().unsafeGetStorageImpl()] =
+      std::make_shared<const Watcher>(std::move(watcher));
+}
+
+void watch_no_more(const at::Tensor& flat) {
+  Watchers& all = watchers();
+  const std::unique_lock lock(all.mutex);
+  all.by_storage.erase(flat.storage().unsafeGetStorageImpl());
+}
+
+void touch(const at::Tensor& tensor, bool writes) {
   if (!tensor.defined() || !tensor.key_set().has(kKey)) return;
-  std::shared_ptr<const std::function<void()>> touched;
+  std::shared_ptr<const Watcher> watcher;
   {
     Watchers& all = watchers();
     const std::shared_lock lock(all.mutex);
     const auto found = all.by_storage.find(tensor.storage().unsafeGetStorageImpl());
     if (found == all.by_storage.end()) return;
-    touched = found->second;
+    watcher = found->second;
   }
-  (*touched)();
+  if (writes || !watcher->writes_only) watcher->touched();
 }
 
 /// Operators that look at shapes only: a module's tensor is exchanged or detached by them.
@@ -47,20 +66,26 @@ bool reads_nothing(const c10::OperatorHandle& op) {
 }
 
 void touch_all(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  for (const c10::IValue& value : torch::jit::last(stack, op.schema().arguments().size())) {
+  const std::vector<c10::Argument>& arguments = op.schema().arguments();
+  const auto values = torch::jit::last(stack, arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = values[i];
+    const bool writes =
+        arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite();
     if (value.isTensor()) {
-      touch(value.toTensor());
+      touch(value.toTensor(), writes);
     } else if (value.isTensorList()) {
-      for (const auto& tensor : value.toTensorVector()) touch(tensor);
+      for (const auto& tensor : value.toTensorVector()) touch(tensor, writes);
     } else if (value.isOptionalTensorList()) {
       for (const auto& tensor : value.toOptionalTensorVector()) {
-        if (tensor) touch(*tensor);
+        if (tensor) touch(*tensor, writes);
       }
     }
   }
 }
 
 void before_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  ++operators;
   if (!reads_nothing(op)) touch_all(op, *stack);
   const c10::impl::ExcludeDispatchKeyGuard passed{c10::DispatchKeySet(kKey)};
   op.callBoxed(stack);
@@ -87,21 +112,18 @@ at::Tensor view_of(const at::Tensor& flat, c10::DispatchKeySet keys, at::IntArra
 
 }  // namespace
 
+uint64_t operators_seen() { return operators; }
+
+bool is_watched(const at::Tensor& tensor) { return tensor.key_set().has(kKey); }
+
 ReleasableStorage::ReleasableStorage(int64_t numel, std::function<void()> touched) {
   install();
   const at::Tensor empty = at::empty({0}, at::kFloat);
   flat_ = view_of(empty, empty.key_set(), {numel}, 0);
-  Watchers& all = watchers();
-  const std::unique_lock lock(all.mutex);
-  all.by_storage[flat_.storage().unsafeGetStorageImpl()] =
-      std::make_shared<const std::function<void()>>(std::move(touched));
+  watch(flat_, {.touched = std::move(touched)});
 }
 
-ReleasableStorage::~ReleasableStorage() {
-  Watchers& all = watchers();
-  const std::unique_lock lock(all.mutex);
-  all.by_storage.erase(flat_.storage().unsafeGetStorageImpl());
-}
+ReleasableStorage::~ReleasableStorage() { watch_no_more(flat_); }
 
 void ReleasableStorage::allocate() {
   c10::StorageImpl* const storage = flat_.storage().unsafeGetStorageImpl();
@@ -118,6 +140,19 @@ void ReleasableStorage::release() {
 
 at::Tensor ReleasableStorage::watched(at::IntArrayRef shape, int64_t offset) const {
   return view_of(flat_, flat_.key_set() | c10::DispatchKeySet(kKey), shape, offset);
+}
+
+WatchedWrites::WatchedWrites(at::Tensor memory, std::function<void()> written)
+    : memory_(std::move(memory)) {
+  install();
+  watch(memory_, {.touched = std::move(written), .writes_only = true});
+}
+
+WatchedWrites::~WatchedWrites() { watch_no_more(memory_); }
+
+at::Tensor WatchedWrites::watched(const at::Tensor& part) const {
+  return view_of(part, part.key_set() | c10::DispatchKeySet(kKey), part.sizes(),
+                 part.storage_offset());
 }
 
 }  // namespace lockstep::torch_inside

@@ -12,11 +12,19 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
 namespace lockstep::torch_inside {
+
+/// How many operators of this thread have come by here. One operator may touch several storages:
+/// what it has touched must stay until the number is another.
+uint64_t operators_seen();
+
+/// Whether operators that take `tensor` come by here.
+bool is_watched(const at::Tensor& tensor);
 
 /// A flat float32 tensor whose storage comes and goes.
 class ReleasableStorage {
@@ -39,6 +47,25 @@ class ReleasableStorage {
 
  private:
   at::Tensor flat_;
+};
+
+/// Tells when an operator is about to write to a tensor: values that were copied from it are old
+/// then. LibTorch's count of in-place operations does not tell, since optimizers write by way of
+/// `data()`.
+class WatchedWrites {
+ public:
+  /// `written` is called in the thread that runs the operator, before it, for watched tensors on
+  /// the storage of `memory`.
+  WatchedWrites(at::Tensor memory, std::function<void()> written);
+  ~WatchedWrites();
+  WatchedWrites(const WatchedWrites&) = delete;
+  WatchedWrites& operator=(const WatchedWrites&) = delete;
+
+  /// A watched tensor with the elements of `part`, a contiguous view on that storage; a leaf.
+  at::Tensor watched(const at::Tensor& part) const;
+
+ private:
+  at::Tensor memory_;
 };
 
 }  // namespace lockstep::torch_inside
