@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ struct Param {
   bool decay = false;  // weight decay applies: two or more dimensions
   Init init;
   std::vector<std::string> uses;  // dotted paths, in name order; gradients are added in this order
+  /// What is gathered together with it (shard_layout.h); by its paths if nobody says.
+  std::optional<std::string> unit = {};
 };
 
 struct ParamTable {

@@ -69,6 +69,7 @@ std::string unit_of(const std::string& path) {
 }
 
 std::string unit_of(const Param& param) {
+  if (param.unit) return *param.unit;
   const std::string unit = unit_of(param.uses.front());
   const bool all = std::all_of(param.uses.begin(), param.uses.end(),
                                [&](const std::string& use) { return unit_of(use) == unit; });

@@ -44,7 +44,8 @@ struct ShardOptions {
 /// The unit that a parameter belongs to by its path: up to its first part that is a number.
 /// "h.3" for "h.3.attn.c_attn.weight"; "" for "wte.weight": the root.
 std::string unit_of(const std::string& path);
-/// The unit of all uses of a parameter; the root if they are in several.
+/// The unit of a parameter: the one it was given; else that of all its uses, the root if they are
+/// in several.
 std::string unit_of(const Param& param);
 
 /// One bucket a unit, in the order of backward: last unit first, the root last.

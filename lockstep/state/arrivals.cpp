@@ -30,7 +30,7 @@ int Arrivals::arrived(int use) {
   const int bucket = bucket_of_use_[u];
   const auto b = static_cast<size_t>(bucket);
   ++came_[u];
-  LOCKSTEP_ASSERT(promise_ == Promise::learned || came_[u] == 1,
+  LOCKSTEP_ASSERT(promise_ != Promise::once || came_[u] == 1,
                   "one gradient a parameter use and backward");
   if (learning_ || complete_[b] || came_[u] != expected_[u]) return -1;
   if (--missing_[b] > 0) return -1;
@@ -44,7 +44,7 @@ std::vector<int> Arrivals::end() {
     if (!complete_[bucket]) rest.push_back(static_cast<int>(bucket));
     complete_[bucket] = true;
   }
-  if (promise_ == Promise::learned) {
+  if (promise_ != Promise::once) {
     expected_ = came_;
     learning_ = false;
   }

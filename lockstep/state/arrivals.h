@@ -4,7 +4,8 @@
 /// a bucket is complete. Under activation recompute, or any function that runs a backward of its
 /// own, it fires once for each inner backward. `learned` takes the count of the backward before as
 /// what to expect: the first backward completes its buckets only at its end, later ones as soon as
-/// as many gradients have come as last time. One that comes after its bucket was complete is late.
+/// as many gradients have come as last time. `guessed` is the same with a first backward that
+/// expects one gradient of each. One that comes after its bucket was complete is late.
 #pragma once
 
 #include <vector>
@@ -13,7 +14,7 @@ namespace lockstep::state {
 
 class Arrivals {
  public:
-  enum class Promise { once, learned };
+  enum class Promise { once, learned, guessed };
 
   Arrivals(std::vector<int> bucket_of_use, int buckets, Promise promise);
 

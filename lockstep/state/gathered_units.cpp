@@ -181,6 +181,7 @@ bool GatheredUnits::released(int unit) const { return !units_[static_cast<size_t
 
 void GatheredUnits::touch(int unit) {
   Unit& of = units_[static_cast<size_t>(unit)];
+  if (used_) used_(unit);
   if (of.ready) return;
   if (touched_) touched_(unit);
   if (!of.gathered) {

@@ -46,6 +46,12 @@ class GatheredUnits {
   void write_shard(int unit, int64_t lo, int64_t hi, const float* from);
   /// Before shards change in the file: what was read ahead is old then.
   void drop_read_ahead();
+  /// All of this rank's shards; in memory only.
+  const at::Tensor& shards() const { return shards_; }
+  /// The trained part as a tensor; all are views of one storage.
+  const at::Tensor& shard_tensor(int unit) const {
+    return units_[static_cast<size_t>(unit)].trained;
+  }
   /// A parameter's elements, while its unit is ready.
   const float* gathered(int param) const;
 
@@ -59,6 +65,10 @@ class GatheredUnits {
   /// Called when an operator comes to a unit that is not ready, in its thread; afterwards the unit
   /// is awaited. Without one such an operator is refused: a UsageError names the unit.
   void on_touch(std::function<void(int unit)> touched) { touched_ = std::move(touched); }
+
+  /// Called whenever an operator takes a parameter, before it does, in its thread; may gather and
+  /// release.
+  void on_use(std::function<void(int unit)> used) { used_ = std::move(used); }
 
   /// The most units besides the root that were gathered or gathering at once.
   int most_gathered() const { return most_gathered_; }
@@ -90,6 +100,7 @@ class GatheredUnits {
   int ahead_ = -1;  // unit whose shard is being read ahead
   std::vector<Unit> units_;
   std::function<void(int)> touched_;
+  std::function<void(int)> used_;
   int gathered_ = 0;  // besides the root
   int most_gathered_ = 0;
   int64_t gathers_ = 0;

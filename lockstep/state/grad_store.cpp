@@ -142,11 +142,12 @@ void GradStore::begin_backward(const BackwardPass& pass) {
 void GradStore::gradient_arrived(int index) {
   Use& use = uses_[static_cast<size_t>(index)];
   if (!open_) {
-    throw UsageError(base::str(
-        "a gradient of \"", table_.params[static_cast<size_t>(use.param)].name,
-        "\" arrived outside a backward of DistributedDataParallel: it would stay this rank's "
-        "own.\n  Call ddp.backward(loss) instead of loss.backward(), or hold ddp.no_sync() while "
-        "gradients of this module are accumulated."));
+    throw UsageError(
+        base::str("a gradient of \"", table_.params[static_cast<size_t>(use.param)].name,
+                  "\" arrived outside a backward of ", options_.owner,
+                  ": it would stay this rank's own.\n  Call ", options_.handle,
+                  ".backward(loss) instead of loss.backward(), or hold ", options_.handle,
+                  ".no_sync() while gradients of this module are accumulated."));
   }
   const bool defined = use.leaf.grad().defined();
   // Its slot is being reduced; autograd left the gradient in a tensor of its own.
@@ -184,7 +185,7 @@ void GradStore::take_in(Use& use) {
 }
 
 void GradStore::bucket_is_ready(int bucket) {
-  if (options_.arrivals == Arrivals::Promise::learned) {
+  if (options_.arrivals != Arrivals::Promise::once) {
     for (const int index : uses_of_bucket_[static_cast<size_t>(bucket)]) {
       Use& use = uses_[static_cast<size_t>(index)];
       zero_if_absent(use);
@@ -214,6 +215,10 @@ void GradStore::end_backward() {
     if (complete[u]) {
       if (options_.arrivals == Arrivals::Promise::once) continue;  // in its slot
       use.late = grad;
+    }
+    if (complete[u] && by_round()) {
+      grad = at::Tensor();  // its slot has gone
+      continue;
     }
     if (!complete[u]) zero_if_absent(use);
     grad = target_of(use);
@@ -393,7 +398,9 @@ void GradStore::free_leaf_buffer(int bucket) {
   at::Tensor& buffer = leaf_buffers_[static_cast<size_t>(bucket)];
   if (!buffer.defined()) return;
   for (const int index : uses_of_bucket_[static_cast<size_t>(bucket)]) {
-    uses_[static_cast<size_t>(index)].leaf.mutable_grad() = at::Tensor();
+    at::Tensor& grad = uses_[static_cast<size_t>(index)].leaf.mutable_grad();
+    // Not what came late, in a tensor of its own.
+    if (grad.defined() && grad.is_alias_of(buffer)) grad = at::Tensor();
   }
   leaf_bytes_ -= buffer.numel() * width_of(options_.type);
   buffer = at::Tensor();

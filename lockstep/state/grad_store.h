@@ -29,6 +29,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
@@ -45,7 +46,7 @@ namespace lockstep::state {
 struct GradStoreOptions {
   int micro_batches_per_grain = 1;
   at::ScalarType type = at::kFloat;  // of the parameters and their gradients
-  /// Arrivals::Promise::learned for graphs that run a backward inside backward.
+  /// Arrivals::Promise::learned or guessed for graphs that run a backward inside backward.
   Arrivals::Promise arrivals = Arrivals::Promise::once;
   /// Who owns which slices; null: nobody, sums go to every rank. Must outlive the store.
   const plan::ShardLayout* shards = nullptr;
@@ -54,6 +55,9 @@ struct GradStoreOptions {
   plan::LeafRounds rounds = {};
   int rank = -1;  // -1: its place in the group
   ProcessGroup* replica = nullptr;
+  /// Whose backward it is, and how it is called: for the error of a gradient outside one.
+  std::string owner = "DistributedDataParallel";
+  std::string handle = "ddp";
 };
 
 /// What a backward is to its leaf.
@@ -125,6 +129,9 @@ class GradStore {
   const float* gradient(int param) const;
   /// The same of a piece that this rank owns.
   const float* gradient(const plan::Piece& piece) const;
+  /// This rank's slice of a bucket's sums, where gradients are divided: padding between parameters
+  /// holds anything.
+  at::Tensor owned(int bucket) const { return slice(bucket, 0); }
   /// The same of any type, in the parameter's shape.
   at::Tensor gradient_tensor(int param) const { return slot_view({.term = 0}, param); }
   /// All gradients of a bucket, flat, padding between them included.

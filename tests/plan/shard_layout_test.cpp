@@ -54,6 +54,18 @@ TEST(ShardLayout, AUnitIsALayerOfAList) {
   EXPECT_EQ(layout.root(), layout.forward[0]);
 }
 
+TEST(ShardLayout, AUnitCanBeGiven) {
+  ParamTable table =
+      make_param_table({param("h.0.w", {300}), param("h.1.w", {300}), param("head", {9})}, {});
+  table.params[1].unit = "h.0";
+  table.params[2].unit = "end";
+  const ShardLayout layout = layout_of(table, {.stage = Shard::zero3, .ranks = 2});
+  EXPECT_EQ(layout.units.size(), 2u);
+  EXPECT_EQ(layout.slots[0].unit, layout.slots[1].unit);
+  EXPECT_EQ(layout.units[static_cast<size_t>(layout.slots[2].unit)].name, "end");
+  EXPECT_EQ(layout.root(), -1);
+}
+
 TEST(ShardLayout, AParameterUsedInTwoUnitsIsOfTheRoot) {
   const ParamTable table = make_param_table(
       {param("h.0.w", {300}), param("h.1.w", {300}), param("h.1.b", {9})}, {{"h.1.w", "h.0.w"}});

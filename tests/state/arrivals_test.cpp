@@ -42,6 +42,19 @@ TEST(Arrivals, LearnedWaitsOnceForTheEnd) {
   EXPECT_EQ(arrivals.end(), (std::vector<int>{0, 1}));
 }
 
+TEST(Arrivals, GuessedExpectsOneOfEachAtFirst) {
+  Arrivals arrivals({0, 1}, 2, Promise::guessed);
+  arrivals.begin();
+  EXPECT_EQ(arrivals.arrived(1), 1) << "without waiting for the end";
+  EXPECT_EQ(arrivals.arrived(1), -1) << "late";
+  EXPECT_EQ(arrivals.arrived(0), 0);
+  EXPECT_TRUE(arrivals.end().empty());
+
+  arrivals.begin();
+  EXPECT_EQ(arrivals.arrived(1), -1) << "two came last time";
+  EXPECT_EQ(arrivals.arrived(1), 1);
+}
+
 TEST(Arrivals, AUseThatBroughtNothingOwesNothing) {
   Arrivals arrivals({0, 0}, 1, Promise::learned);
   arrivals.begin();
