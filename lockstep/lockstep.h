@@ -9,6 +9,7 @@
 #include "lockstep/train/ddp_options.h"
 #include "lockstep/train/distributed_data_parallel.h"
 #include "lockstep/train/distributed_sampler.h"
+#include "lockstep/train/fully_shard.h"
 #include "lockstep/train/sharded.h"
 
 // The same bits on any number of ranks, in a loop of one's own.

@@ -184,24 +184,11 @@ bool ReplicaGradients::any_late() const {
 }
 
 void ReplicaGradients::refuse_unused() {
-  constexpr size_t kShown = 8;
-  std::vector<std::string> names = unused();
-  const size_t more = names.size() > kShown ? names.size() - kShown : 0;
-  names.resize(names.size() - more);
-  for (std::string& name : names) name = "\"" + name + "\"";
-  if (more > 0) names.push_back(base::str(more, " more"));
-  const std::vector<std::string> all = group->gather_text(base::joined(names));
-  std::string where;
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (!all[rank].empty()) where += base::str("\n  rank ", rank, ": ", all[rank]);
-  }
   fresh = true;
-  throw AgreedRefusal(
-      base::str("[rank ", group->rank(), " of ", group->size(),
-                "] parameters took no part in the loss:", where,
-                "\n  Freeze them (requires_grad_(false)) before the replicas are made, or choose "
-                "DdpOptions{.unused = UnusedParameters::zero}. The gradients of this step are not "
-                "to be used."));
+  detail::refuse_unused(
+      *group, unused(),
+      "Freeze them (requires_grad_(false)) before the replicas are made, or choose "
+      "DdpOptions{.unused = UnusedParameters::zero}.");
 }
 
 /// Gradients that came after their bucket had gone: they travel by themselves.

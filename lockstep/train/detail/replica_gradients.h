@@ -9,17 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/error.h"
 #include "lockstep/state/grad_store.h"
 #include "lockstep/train/ddp_options.h"
+#include "lockstep/train/detail/agreement.h"
 #include "lockstep/train/replicas.h"
 
 namespace lockstep::detail {
-
-/// Thrown by every rank at once: the group is as good as before.
-struct AgreedRefusal : UsageError {
-  using UsageError::UsageError;
-};
 
 /// The trained parameters of one type and their gradients. One leaf a rank: the mean of ranks is
 /// the sum of leaves, divided.
