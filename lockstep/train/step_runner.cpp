@@ -1,10 +1,6 @@
 #include "lockstep/train/step_runner.h"
 
-#include <cmath>
-#include <numeric>
-
 #include "lockstep/base/assert.h"
-#include "lockstep/kernels/norm.h"
 #include "lockstep/train/batch_tensors.h"
 
 namespace lockstep {
@@ -23,11 +19,9 @@ StepRunner::StepRunner(const plan::StepInputs& inputs, state::ParamStore& params
       params_(params),
       grads_(grads),
       group_(group),
-      shard_(shard),
-      norm_(plan::plan_norm(params.table(), params.layout())),
+      norm_(params.table(), params.layout(), shard),
       bucket_ready_(params.buckets().buckets.size()),
-      leaf_losses_(static_cast<size_t>(inputs.batch.grains)),
-      chunk_sums_(static_cast<size_t>(norm_.chunks.chunks)) {
+      leaf_losses_(static_cast<size_t>(inputs.batch.grains)) {
   for (const plan::UnitStep& step : plan::forward_units(params.layout(), false)) {
     forward_.steps.push_back(plan::step_of(step));
   }
@@ -288,31 +282,7 @@ double StepRunner::exchange_losses() {
 
 double StepRunner::gradient_norm() {
   const PhaseSpan span(clock_, Phase::norm);
-  for (const plan::Piece& piece : params_.pieces()) {
-    kernels::chunk_square_sums(grads_.gradient(piece), piece.size(),
-                               chunk_sums_.data() +
-                                   norm_.chunks.first_chunk[static_cast<size_t>(piece.param)] +
-                                   piece.lo / plan::kNormChunk);
-  }
-  if (shard_ == nullptr) return std::sqrt(plan::tree_sum(chunk_sums_.data(), norm_.chunks.chunks));
-
-  const std::vector<int64_t> counts = norm_.counts();
-  at::Tensor mine = at::empty({counts[static_cast<size_t>(shard_->rank())]}, at::kDouble);
-  double* sum = mine.data_ptr<double>();
-  for (const plan::LeafRange node : norm_.nodes[static_cast<size_t>(shard_->rank())]) {
-    *sum++ = plan::tree_sum(chunk_sums_.data() + node.lo, node.size());
-  }
-  at::Tensor all =
-      at::empty({std::accumulate(counts.begin(), counts.end(), int64_t{0})}, at::kDouble);
-  shard_->all_gather_uneven(mine, all, counts).wait();
-  std::vector<double> rising(norm_.place.size());
-  for (size_t i = 0; i < norm_.place.size(); ++i) {
-    rising[static_cast<size_t>(norm_.place[i])] = all.data_ptr<double>()[i];
-  }
-  for (const plan::AddStep step : norm_.additions) {
-    rising[static_cast<size_t>(step.into)] += rising[static_cast<size_t>(step.from)];
-  }
-  return rising.empty() ? 0 : std::sqrt(rising[0]);
+  return norm_.euclidean([this](const plan::Piece& piece) { return grads_.gradient(piece); });
 }
 
 }  // namespace lockstep

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "lockstep/plan/norm_plan.h"
 #include "lockstep/plan/step_program.h"
 #include "lockstep/state/grad_store.h"
+#include "lockstep/train/detail/shard_norm.h"
 #include "lockstep/train/phase_clock.h"
 
 namespace lockstep {
@@ -96,8 +96,7 @@ class StepRunner {
   state::ParamStore& params_;
   state::GradStore& grads_;
   ProcessGroup& group_;
-  ProcessGroup* shard_;
-  plan::NormPlan norm_;
+  detail::ShardNorm norm_;
 
   std::function<void(const plan::Step&)> entering_;
   std::optional<PhaseSpan> forward_span_;  // between next_forward and backward
@@ -106,7 +105,6 @@ class StepRunner {
   std::vector<bool> bucket_ready_;         // for the leaf at hand
   std::vector<double> leaf_losses_;        // by leaf; ours only
   std::vector<Work> reductions_;
-  std::vector<double> chunk_sums_;
   std::vector<plan::Step> executed_;
   PhaseClock clock_;
 };

@@ -13,9 +13,10 @@
 namespace lockstep::detail {
 
 ShardNorm::ShardNorm(const plan::ParamTable& table, const plan::ShardLayout& layout,
-                     ProcessGroup& group)
+                     ProcessGroup* group)
     : group_(group),
-      pieces_(layout.pieces(group.rank())),
+      rank_(group != nullptr ? group->rank() : 0),
+      pieces_(layout.pieces(rank_)),
       plan_(plan::plan_norm(table, layout)),
       chunk_sums_(static_cast<size_t>(plan_.chunks.chunks)) {}
 
@@ -33,15 +34,17 @@ double ShardNorm::euclidean(const Gradient& gradient) {
     }
   }
   const std::vector<int64_t> counts = plan_.counts();
-  const auto rank = static_cast<size_t>(group_.rank());
+  const auto rank = static_cast<size_t>(rank_);
   at::Tensor mine = at::empty({counts[rank]}, at::kDouble);
   double* sum = mine.data_ptr<double>();
   for (const plan::LeafRange node : plan_.nodes[rank]) {
     *sum++ = plan::tree_sum(chunk_sums_.data() + node.lo, node.size());
   }
-  at::Tensor all =
-      at::empty({std::accumulate(counts.begin(), counts.end(), int64_t{0})}, at::kDouble);
-  group_.all_gather_uneven(mine, all, counts).wait();
+  at::Tensor all = mine;
+  if (group_ != nullptr) {
+    all = at::empty({std::accumulate(counts.begin(), counts.end(), int64_t{0})}, at::kDouble);
+    group_->all_gather_uneven(mine, all, counts).wait();
+  }
   std::vector<double> rising(plan_.place.size());
   for (size_t i = 0; i < plan_.place.size(); ++i) {
     rising[static_cast<size_t>(plan_.place[i])] = all.data_ptr<double>()[i];
@@ -63,7 +66,7 @@ double ShardNorm::largest(const Gradient& gradient) {
     }
   }
   at::Tensor both = at::tensor({top, is_nan ? 1.0 : 0.0}, at::kDouble);
-  group_.all_reduce(both, ReduceOp::max).wait();
+  if (group_ != nullptr) group_->all_reduce(both, ReduceOp::max).wait();
   const double* const agreed = both.data_ptr<double>();
   return agreed[1] > 0 ? std::numeric_limits<double>::quiet_NaN() : agreed[0];
 }

@@ -14,8 +14,8 @@ namespace lockstep::detail {
 
 class ShardNorm {
  public:
-  /// `group` has the ranks of the layout.
-  ShardNorm(const plan::ParamTable& table, const plan::ShardLayout& layout, ProcessGroup& group);
+  /// `group` has the ranks of the layout; null: this rank owns all.
+  ShardNorm(const plan::ParamTable& table, const plan::ShardLayout& layout, ProcessGroup* group);
 
   /// The gradient of a piece that this rank owns; null counts as zero.
   using Gradient = std::function<const float*(const plan::Piece&)>;
@@ -26,7 +26,8 @@ class ShardNorm {
   double largest(const Gradient& gradient);
 
  private:
-  ProcessGroup& group_;
+  ProcessGroup* group_;
+  int rank_;
   std::vector<plan::Piece> pieces_;
   plan::NormPlan plan_;
   std::vector<double> chunk_sums_;

@@ -224,7 +224,7 @@ void ShardedModule::make_gradients() {
                               .owner = "the module that fully_shard has divided",
                               .handle = "h"});
   grads->on_bucket_ready([this](int bucket) { reduce_ready(bucket); });
-  norm = std::make_unique<ShardNorm>(table, layout, *reducing);
+  norm = std::make_unique<ShardNorm>(table, layout, reducing.get());
 }
 
 // ---- values ----
