@@ -35,6 +35,7 @@ struct Change {
   std::string text;
   int cost = 0;
   int64_t bytes = 0;
+  bool other_bits = false;  // another micro-batch is another run
 };
 
 void add_changes(const TrainConfig& config, int ranks, std::vector<Change>& changes) {
@@ -61,6 +62,7 @@ void add_changes(const TrainConfig& config, int ranks, std::vector<Change>& chan
           if (m > 0) {
             // The leaves stay what they are where they can: then the run is the nearest to this.
             set(change, "data.micro_batch", std::to_string(micros[m]), 6 * static_cast<int>(m));
+            change.other_bits = true;
           }
           try {
             check(change.config, ranks);
@@ -73,6 +75,9 @@ void add_changes(const TrainConfig& config, int ranks, std::vector<Change>& chan
     }
   }
 }
+
+/// What no form has: token ids, masks, rounding of blocks.
+int64_t with_margin(int64_t bytes) { return bytes + bytes / 64 + 64 * KiB; }
 
 }  // namespace
 
@@ -114,16 +119,17 @@ std::string settings_within(const TrainConfig& config, const ParamTable& table, 
   for (Change& change : changes) change.bytes = planned_memory(change.config, table, ranks).total();
   const int64_t needed = planned_memory(config, table, ranks).total();
   std::string text =
-      base::str("By the plan a rank of this run needs ", base::bytes_text(needed), ".");
+      base::str("By the plan a rank of this run needs ", base::bytes_text(needed),
+                activation_peak(config) > 0 ? "." : ", and activations, which it does not know.");
   const auto cheaper = [](const Change& a, const Change& b) {
     return std::pair(a.cost, a.bytes) < std::pair(b.cost, b.bytes);
   };
   std::stable_sort(changes.begin(), changes.end(), cheaper);
   int told = 0;
   for (const Change& change : changes) {
-    if (change.bytes > limit || told == 3) continue;
+    if (with_margin(change.bytes) > limit || told == 3) continue;
     text += base::str(told == 0 ? " These fit:" : "", "\n    ", change.text, " (",
-                      base::bytes_text(change.bytes), ")");
+                      base::bytes_text(change.bytes), change.other_bits ? ", other bits)" : ")");
     ++told;
   }
   if (told > 0) return text;

@@ -160,7 +160,7 @@ const std::vector<Row>& table() {
       {"comm.engine",
        "what carries tensors between ranks: shared memory, one process, MPI or Gloo's TCP",
        Choice{AT(comm.engine), engine_names()}},
-      {"comm.bucket_mb", "MiB of gradients that travel in one collective",
+      {"comm.bucket_mb", "MiB of gradients that travel in one collective; with zero3 a unit's do",
        Real{AT(comm.bucket_mb), 0, 65'536, kAbove}},
       {"comm.first_bucket_mb", "MiB of the first bucket, small so that communication starts early",
        Real{AT(comm.first_bucket_mb), 0, 65'536, kAbove}},
@@ -181,9 +181,8 @@ const std::vector<Row>& table() {
       {"memory.offload", "where state lives that is not at work",
        Choice{AT(memory.offload), {"none", "disk"}}},
       {"memory.offload_kinds",
-       "what is offloaded: of parameters, gradients, optimizer, activations, joined by +; auto: "
-       "all "
-       "that the sharding allows but activations",
+       "what is offloaded: of parameters, optimizer, activations, joined by +; auto: all that the "
+       "sharding allows but activations",
        Text{AT(memory.offload_kinds)}},
       {"memory.offload_dir", "folder of offloaded state; empty: the run folder",
        Text{AT(memory.offload_dir), /*may_be_empty=*/true}},

@@ -81,8 +81,7 @@ void check_sharding(const TrainConfig& config, int ranks) {
   if (parallel.replicas > 1 && parallel.shard == "none") {
     throw UsageError(base::str("parallel.replicas = ", parallel.replicas,
                                " with parallel.shard = \"none\": without shards every rank is a "
-                               "replica.\n  These fit: --set parallel.replicas=1, or --set "
-                               "parallel.shard=zero3"));
+                               "replica.\n  This fits: --set parallel.replicas=1"));
   }
   if (ranks % parallel.replicas != 0) {
     std::vector<int64_t> fits = divisors(ranks);

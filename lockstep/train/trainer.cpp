@@ -79,6 +79,12 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   choose_algorithm(inputs);
   identity_ = {
       .batch = inputs.batch, .kernel_set = kernel_set(), .instruction_set = instruction_set()};
+  {
+    // Before there is a limit: its matrices are no part of the run.
+    at::Tensor peak = at::full({1}, measure_gemm_peak(), at::kDouble);
+    context_.world->all_reduce(peak).wait();
+    gemm_peak_ = peak.item<double>();
+  }
   make_state(std::move(inputs));
   schedule_ = schedule_of(config_);
   optim::check(schedule_);
@@ -87,9 +93,6 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
                plan.leaves.rounds_of(context_.dp->rank(), plan.batch.micro_batches_per_grain), 0,
                config_.run.steps);
 
-  at::Tensor peak = at::full({1}, measure_gemm_peak(), at::kDouble);
-  context_.world->all_reduce(peak).wait();
-  gemm_peak_ = peak.item<double>();
   flops_per_term_ = task_->flops_per_term();
 
   if (context_.world->rank() == 0) open_log();
