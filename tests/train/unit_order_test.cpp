@@ -42,6 +42,14 @@ TEST(UnitOrder, APassThatDeviatesIsLearnedAnew) {
   EXPECT_EQ(walk(order, {0, 2, 1}), (Units{2, 1, -1}));
 }
 
+TEST(UnitOrder, APassThatDeviatesIsNotFollowedAgain) {
+  UnitOrder order(4);
+  walk(order, {0, 1, 2, 3});
+  order.begin(Pass::backward);
+  order.begin(Pass::forward);
+  EXPECT_EQ(walk(order, {0, 3, 2, 1}), (Units{1, -1, -1, -1})) << "2 is in its old place again";
+}
+
 TEST(UnitOrder, AShorterPassIsLearnedToo) {
   UnitOrder order(3);
   walk(order, {0, 1, 2});
