@@ -4,11 +4,9 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
-#include <numeric>
 #include <optional>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/number_text.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
 #include "lockstep/optim/clip.h"
@@ -17,15 +15,13 @@
 #include "lockstep/plan/run_layout.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "lockstep/train/data_groups.h"
+#include "lockstep/train/detail/warmup.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/kernel_probe.h"
 #include "lockstep/train/model_file.h"
 #include "lockstep/train/not_finite.h"
 #include "lockstep/train/param_digest.h"
-#include "lockstep/train/profile_report.h"
 #include "lockstep/train/replicas.h"
-#include "lockstep/train/run_summary.h"
-#include "lockstep/train/slow_rank.h"
 
 namespace lockstep {
 namespace {
@@ -36,9 +32,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Steps that are not counted in the throughput: caches and allocators are still filling.
-int64_t warmup_of_throughput(int64_t steps) { return std::min<int64_t>(5, steps / 4); }
-
 optim::Schedule schedule_of(const plan::TrainConfig& config) {
   return {
       .peak = optim::scaled_rate(config.optim.lr, config.optim.base_batch, config.data.global_batch,
@@ -47,14 +40,6 @@ optim::Schedule schedule_of(const plan::TrainConfig& config) {
       .steps = std::max<int64_t>(1, config.run.steps),
       .decay = optim::decay_of(config.optim.decay),
       .min_ratio = config.optim.min_lr_ratio};
-}
-
-/// Of the steps that count, tokens a second.
-double throughput(const std::vector<double>& step_seconds, int64_t step_tokens) {
-  const auto steps = static_cast<int64_t>(step_seconds.size());
-  const int64_t skipped = warmup_of_throughput(steps);
-  const double seconds = std::accumulate(step_seconds.begin() + skipped, step_seconds.end(), 0.0);
-  return seconds > 0 ? static_cast<double>((steps - skipped) * step_tokens) / seconds : 0;
 }
 
 }  // namespace
@@ -153,31 +138,6 @@ void Trainer::limit_memory() {
     return plan::settings_within(config_, plan::make_param_table(declared, task_->ties()),
                                  context_.world->size(), limit);
   });
-}
-
-void Trainer::open_log() {
-  const int ranks = context_.world->size();
-  const size_t buckets = state_->inputs().buckets.buckets.size();
-  log_ = std::make_unique<RunLog>(RunLogOptions{.folder = options_.run_folder,
-                                                .console_fd = options_.console_fd,
-                                                .steps = config_.run.steps,
-                                                .every = config_.log.every,
-                                                .tensorboard = config_.log.tensorboard,
-                                                .http = config_.log.http,
-                                                .ranks = ranks,
-                                                .engine = config_.comm.engine});
-  log_->say(base::str(
-      config_.model.family, ", ", base::with_commas(state_->params().table().numel()),
-      " parameters | ", ranks, ranks == 1 ? " rank" : " ranks", " over ", config_.comm.engine,
-      " | ", buckets, buckets == 1 ? " bucket" : " buckets", " | identity ", identity_.text()));
-  log_->say(base::str("matrix products run at ", base::fixed_text(gemm_peak_ / ranks / 1e9, 1),
-                      " GFLOP/s a rank here: 100 % MFU"));
-  if (const std::string text = state_->offload_text(); !text.empty()) {
-    log_->say(base::str("each rank offloads to ", text));
-  }
-  if (config_.log.profile) {
-    profile_ = std::make_unique<torch_inside::LayerProfile>(task_->module());
-  }
 }
 
 Trainer::~Trainer() { account_.close(); }
@@ -291,7 +251,7 @@ void Trainer::train_step(int64_t step) {
   comm_before_ = traffic();
   PhaseClock& clock = state_->runner().clock();
   clock.start();
-  const bool profiled = profile_ && step >= warmup_of_throughput(config_.run.steps);
+  const bool profiled = profile_ && step >= detail::warmup_of_throughput(config_.run.steps);
   if (profiled) profile_->begin_step();
   {
     const PhaseSpan span(clock, torch_inside::Phase::data);
@@ -331,44 +291,6 @@ void Trainer::train_step(int64_t step) {
   if (config_.log.every > 0 && (step + 1) % config_.log.every == 0) name_slow_rank();
 }
 
-/// On all ranks together. Said when it becomes slow, and when it no longer is.
-void Trainer::name_slow_rank() {
-  const int ranks = context_.world->size();
-  at::Tensor own = at::zeros({ranks}, at::kDouble);
-  own[context_.world->rank()] = own_seconds_;
-  context_.world->all_reduce(own).wait();
-  const double* seconds = own.data_ptr<double>();
-  const std::optional<SlowRank> slow = find_slow_rank({seconds, seconds + ranks});
-  const int now = slow ? slow->rank : -1;
-  if (log_ && now != slow_rank_) {
-    if (slow_rank_ >= 0) log_->say(base::str("rank ", slow_rank_, " keeps up again"));
-    if (slow) log_->say(describe(*slow, own_steps_));
-  }
-  slow_rank_ = now;
-  own_seconds_ = 0;
-  own_steps_ = 0;
-}
-
-StepReport Trainer::report_of(int64_t step, double seconds, double lr) {
-  const int64_t tokens = step_terms();
-  const GroupTotals now = traffic();
-  const double rate = static_cast<double>(tokens) / seconds;
-  return {.step = step + 1,
-          .epoch = static_cast<int64_t>(task_->epochs(step * config_.data.global_batch)) + 1,
-          .loss = last_.loss_sum / static_cast<double>(tokens),
-          .grad_norm = last_.grad_norm,
-          .lr = lr,
-          .seconds = seconds,
-          .tokens = tokens,
-          .tokens_per_second = rate,
-          .mfu = flops_per_term_ * rate / gemm_peak_,
-          .memory = account_.current(),
-          .comm_bytes = now.bytes - comm_before_.bytes,
-          .comm_seconds = now.seconds - comm_before_.seconds,
-          .comm_wait_seconds = now.exposed_seconds - comm_before_.exposed_seconds,
-          .phases = state_->runner().clock().read()};
-}
-
 int64_t Trainer::step_terms() const {
   return config_.data.global_batch * task_->terms_per_sample();
 }
@@ -398,34 +320,6 @@ std::function<void(const std::function<void()>&)> Trainer::run_forward() {
   };
 }
 
-/// Of all groups that steps communicate in.
-GroupTotals Trainer::traffic() const {
-  GroupTotals sum;
-  for (const ProcessGroup* group : groups_of(context_)) {
-    const GroupTotals of = group->totals();
-    sum.bytes += of.bytes;
-    sum.seconds += of.seconds;
-    sum.exposed_seconds += of.exposed_seconds;
-  }
-  return sum;
-}
-
-std::vector<GroupTraffic> Trainer::group_traffic(int64_t steps_done) const {
-  const plan::GroupBytes planned = plan::planned_bytes(state_->inputs(), context_.dp->rank());
-  std::vector<GroupTraffic> groups;
-  for (const ProcessGroup* group : groups_of(context_)) {
-    groups.push_back({.name = group->name(),
-                      .totals = group->totals(),
-                      .planned_bytes = planned.of(group->name()) * steps_done});
-    if (group == context_.gather.get()) {
-      groups.back().planned_bytes +=
-          plan::forward_bytes(state_->inputs(), context_.dp->rank()) * forwards_;
-      groups.back().totals.bytes -= saved_bytes_;
-    }
-  }
-  return groups;
-}
-
 /// Ranks that hold the same have the same bits.
 void Trainer::require_equal_replicas() {
   if (state_->params().units() == nullptr) {
@@ -444,20 +338,6 @@ void Trainer::require_equal_replicas() {
                               " differ, and they hold the same ones.\n  A rank computes otherwise "
                               "than its peers: compare their machines with lockstep doctor."));
   }
-}
-
-void Trainer::require_log() const {
-  if (log_ && !log_->failure().empty()) throw StateError(log_->failure());
-}
-
-void Trainer::report_profile() {
-  if (!profile_) return;
-  const Profile profile{.rows = profile_->rows(),
-                        .steps = profile_->steps(),
-                        .seconds = profile_->seconds(),
-                        .flops_per_second = gemm_peak_ / context_.world->size()};
-  write_profile(options_.run_folder, profile);
-  log_->say(profile_table(profile));
 }
 
 void Trainer::require_finite(int64_t step, const StepResult& result) const {
@@ -480,30 +360,6 @@ bool Trainer::stop_agreed() {
   at::Tensor stop = at::full({1}, asked || log_failed ? 1 : 0, at::kInt);
   context_.world->all_reduce(stop, ReduceOp::max).wait();
   return stop.item<int>() != 0;
-}
-
-std::string Trainer::summarize(int64_t steps_done) {
-  const double rate = throughput(step_seconds_, step_terms());
-  RunTotals run{.run_folder = options_.run_folder,
-                .val_loss = val_loss_,
-                .param_digest = digest_,
-                .identity = identity_.text(),
-                .steps = steps_done,
-                .tokens = steps_done * step_terms(),
-                .epochs = task_->epochs(steps_done * config_.data.global_batch),
-                .tokens_per_second = rate,
-                .mfu = flops_per_term_ * rate / gemm_peak_};
-  if (steps_done > 0) {
-    run.loss = last_.loss_sum / static_cast<double>(step_terms());
-    run.grad_norm = last_.grad_norm;
-  }
-  return run_summary(
-      *context_.world, run,
-      {.samples = samples_,
-       .gemm_flops = torch_inside::gemm_flops_of_this_thread() - gemm_flops_at_start_,
-       .peak_bytes = account_.peak(),
-       .planned = plan::planned_memory(config_, state_->inputs(), context_.dp->rank()),
-       .groups = group_traffic(steps_done)});
 }
 
 }  // namespace lockstep

@@ -1,0 +1,158 @@
+// What a Trainer tells of its run: the log, a step's report, the slow rank, the summary.
+#include <numeric>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/number_text.h"
+#include "lockstep/base/str.h"
+#include "lockstep/plan/fitting.h"
+#include "lockstep/torch_inside/gemm_counter.h"
+#include "lockstep/train/data_groups.h"
+#include "lockstep/train/detail/warmup.h"
+#include "lockstep/train/profile_report.h"
+#include "lockstep/train/run_summary.h"
+#include "lockstep/train/slow_rank.h"
+#include "lockstep/train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+/// Of the steps that count, tokens a second.
+double throughput(const std::vector<double>& step_seconds, int64_t step_tokens) {
+  const auto steps = static_cast<int64_t>(step_seconds.size());
+  const int64_t skipped = detail::warmup_of_throughput(steps);
+  const double seconds = std::accumulate(step_seconds.begin() + skipped, step_seconds.end(), 0.0);
+  return seconds > 0 ? static_cast<double>((steps - skipped) * step_tokens) / seconds : 0;
+}
+
+}  // namespace
+
+void Trainer::open_log() {
+  const int ranks = context_.world->size();
+  const size_t buckets = state_->inputs().buckets.buckets.size();
+  log_ = std::make_unique<RunLog>(RunLogOptions{.folder = options_.run_folder,
+                                                .console_fd = options_.console_fd,
+                                                .steps = config_.run.steps,
+                                                .every = config_.log.every,
+                                                .tensorboard = config_.log.tensorboard,
+                                                .http = config_.log.http,
+                                                .ranks = ranks,
+                                                .engine = config_.comm.engine});
+  log_->say(base::str(
+      config_.model.family, ", ", base::with_commas(state_->params().table().numel()),
+      " parameters | ", ranks, ranks == 1 ? " rank" : " ranks", " over ", config_.comm.engine,
+      " | ", buckets, buckets == 1 ? " bucket" : " buckets", " | identity ", identity_.text()));
+  log_->say(base::str("matrix products run at ", base::fixed_text(gemm_peak_ / ranks / 1e9, 1),
+                      " GFLOP/s a rank here: 100 % MFU"));
+  if (const std::string text = state_->offload_text(); !text.empty()) {
+    log_->say(base::str("each rank offloads to ", text));
+  }
+  if (config_.log.profile) {
+    profile_ = std::make_unique<torch_inside::LayerProfile>(task_->module());
+  }
+}
+
+/// On all ranks together. Said when it becomes slow, and when it no longer is.
+void Trainer::name_slow_rank() {
+  const int ranks = context_.world->size();
+  at::Tensor own = at::zeros({ranks}, at::kDouble);
+  own[context_.world->rank()] = own_seconds_;
+  context_.world->all_reduce(own).wait();
+  const double* seconds = own.data_ptr<double>();
+  const std::optional<SlowRank> slow = find_slow_rank({seconds, seconds + ranks});
+  const int now = slow ? slow->rank : -1;
+  if (log_ && now != slow_rank_) {
+    if (slow_rank_ >= 0) log_->say(base::str("rank ", slow_rank_, " keeps up again"));
+    if (slow) log_->say(describe(*slow, own_steps_));
+  }
+  slow_rank_ = now;
+  own_seconds_ = 0;
+  own_steps_ = 0;
+}
+
+StepReport Trainer::report_of(int64_t step, double seconds, double lr) {
+  const int64_t tokens = step_terms();
+  const GroupTotals now = traffic();
+  const double rate = static_cast<double>(tokens) / seconds;
+  return {.step = step + 1,
+          .epoch = static_cast<int64_t>(task_->epochs(step * config_.data.global_batch)) + 1,
+          .loss = last_.loss_sum / static_cast<double>(tokens),
+          .grad_norm = last_.grad_norm,
+          .lr = lr,
+          .seconds = seconds,
+          .tokens = tokens,
+          .tokens_per_second = rate,
+          .mfu = flops_per_term_ * rate / gemm_peak_,
+          .memory = account_.current(),
+          .comm_bytes = now.bytes - comm_before_.bytes,
+          .comm_seconds = now.seconds - comm_before_.seconds,
+          .comm_wait_seconds = now.exposed_seconds - comm_before_.exposed_seconds,
+          .phases = state_->runner().clock().read()};
+}
+
+/// Of all groups that steps communicate in.
+GroupTotals Trainer::traffic() const {
+  GroupTotals sum;
+  for (const ProcessGroup* group : groups_of(context_)) {
+    const GroupTotals of = group->totals();
+    sum.bytes += of.bytes;
+    sum.seconds += of.seconds;
+    sum.exposed_seconds += of.exposed_seconds;
+  }
+  return sum;
+}
+
+std::vector<GroupTraffic> Trainer::group_traffic(int64_t steps_done) const {
+  const plan::GroupBytes planned = plan::planned_bytes(state_->inputs(), context_.dp->rank());
+  std::vector<GroupTraffic> groups;
+  for (const ProcessGroup* group : groups_of(context_)) {
+    groups.push_back({.name = group->name(),
+                      .totals = group->totals(),
+                      .planned_bytes = planned.of(group->name()) * steps_done});
+    if (group == context_.gather.get()) {
+      groups.back().planned_bytes +=
+          plan::forward_bytes(state_->inputs(), context_.dp->rank()) * forwards_;
+      groups.back().totals.bytes -= saved_bytes_;
+    }
+  }
+  return groups;
+}
+
+void Trainer::require_log() const {
+  if (log_ && !log_->failure().empty()) throw StateError(log_->failure());
+}
+
+void Trainer::report_profile() {
+  if (!profile_) return;
+  const Profile profile{.rows = profile_->rows(),
+                        .steps = profile_->steps(),
+                        .seconds = profile_->seconds(),
+                        .flops_per_second = gemm_peak_ / context_.world->size()};
+  write_profile(options_.run_folder, profile);
+  log_->say(profile_table(profile));
+}
+
+std::string Trainer::summarize(int64_t steps_done) {
+  const double rate = throughput(step_seconds_, step_terms());
+  RunTotals run{.run_folder = options_.run_folder,
+                .val_loss = val_loss_,
+                .param_digest = digest_,
+                .identity = identity_.text(),
+                .steps = steps_done,
+                .tokens = steps_done * step_terms(),
+                .epochs = task_->epochs(steps_done * config_.data.global_batch),
+                .tokens_per_second = rate,
+                .mfu = flops_per_term_ * rate / gemm_peak_};
+  if (steps_done > 0) {
+    run.loss = last_.loss_sum / static_cast<double>(step_terms());
+    run.grad_norm = last_.grad_norm;
+  }
+  return run_summary(
+      *context_.world, run,
+      {.samples = samples_,
+       .gemm_flops = torch_inside::gemm_flops_of_this_thread() - gemm_flops_at_start_,
+       .peak_bytes = account_.peak(),
+       .planned = plan::planned_memory(config_, state_->inputs(), context_.dp->rank()),
+       .groups = group_traffic(steps_done)});
+}
+
+}  // namespace lockstep
