@@ -264,7 +264,8 @@ TEST_F(CommandTest, ADryRunTellsWhoComputesWhat) {
   const auto plan = nlohmann::json::parse(json.out);
   EXPECT_EQ(plan["grains"], 4);
   EXPECT_EQ(plan["ranks"][0],
-            nlohmann::json({{"rank", 0}, {"leaves", {0, 1}}, {"samples", {0, 8}}}));
+            nlohmann::json(
+                {{"rank", 0}, {"leaves", {0, 1}}, {"samples", nlohmann::json::array({{0, 8}})}}));
   EXPECT_EQ(plan["config"]["run"]["name"], "nano");
   EXPECT_TRUE(runs().empty());
 }

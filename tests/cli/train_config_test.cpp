@@ -52,8 +52,8 @@ TEST(TrainConfig, TheTableReachesEveryMember) {
     TrainConfig config;
     const nlohmann::json before = to_json(config);
     bool set = false;
-    for (const char* value :
-         {"3", "0.25", "false", "true", "linear", "threads", "mlp", "text", "bytes", "adamw", "halving"}) {
+    for (const char* value : {"3", "0.25", "false", "true", "linear", "threads", "mlp", "text",
+                              "bytes", "adamw", "halving", "zero2", "always", "block", "disk"}) {
       try {
         set_key(config, changed.name, value);
         set = true;
