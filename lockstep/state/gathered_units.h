@@ -46,8 +46,6 @@ class GatheredUnits {
   void write_shard(int unit, int64_t lo, int64_t hi, const float* from);
   /// Before shards change in the file: what was read ahead is old then.
   void drop_read_ahead();
-  /// All of this rank's shards; in memory only.
-  const at::Tensor& shards() const { return shards_; }
   /// The trained part as a tensor; all are views of one storage.
   const at::Tensor& shard_tensor(int unit) const {
     return units_[static_cast<size_t>(unit)].trained;

@@ -2,30 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/train/run_bits.h"
 #include "tests/train/tiny_run.h"
 
 namespace lockstep {
 namespace {
 
+using testing::Bits;
+using testing::bits_of;
 using testing::TinyRun;
-
-/// What must not depend on the layout.
-struct Bits {
-  std::string digest;
-  double grad_norm;
-  double loss;
-  double val_loss;
-  bool operator==(const Bits&) const = default;
-};
-
-std::ostream& operator<<(std::ostream& out, const Bits& bits) {
-  return out << bits.digest << " norm " << std::hexfloat << bits.grad_norm << " loss " << bits.loss
-             << " validation " << bits.val_loss;
-}
-
-Bits bits_of(const nlohmann::json& summary) {
-  return {summary["param_digest"], summary["grad_norm"], summary["loss"], summary["val_loss"]};
-}
 
 using Setting = std::function<void(plan::TrainConfig&)>;
 

@@ -7,29 +7,15 @@
 
 #include "lockstep/plan/state_bytes.h"
 #include "lockstep/torch_inside/gemm_counter.h"
+#include "tests/train/run_bits.h"
 #include "tests/train/tiny_run.h"
 
 namespace lockstep {
 namespace {
 
+using testing::Bits;
+using testing::bits_of;
 using testing::TinyRun;
-
-struct Bits {
-  std::string digest;
-  double grad_norm;
-  double loss;
-  double val_loss;
-  bool operator==(const Bits&) const = default;
-};
-
-std::ostream& operator<<(std::ostream& out, const Bits& bits) {
-  return out << bits.digest << " norm " << std::hexfloat << bits.grad_norm << " loss " << bits.loss
-             << " validation " << bits.val_loss;
-}
-
-Bits bits_of(const nlohmann::json& summary) {
-  return {summary["param_digest"], summary["grad_norm"], summary["loss"], summary["val_loss"]};
-}
 
 /// Every rank's own count of what each of its groups moved is what the plan says.
 void expect_planned_bytes(const nlohmann::json& summary) {
