@@ -126,6 +126,14 @@ PipelineMessage input_of(const PipelineSchedule& schedule, int stage, const Pipe
   return message(schedule, from, to, step.op, step.micro);
 }
 
+PipelineMessage message_of(const PipelineSchedule& schedule, int stage, const PipelineStep& step) {
+  const bool forward = step.op == PipelineOp::send_forward || step.op == PipelineOp::recv_forward;
+  const bool sends = step.op == PipelineOp::send_forward || step.op == PipelineOp::send_backward;
+  const PipelineStep computing{forward ? PipelineOp::forward : PipelineOp::backward, step.chunk,
+                               step.micro};
+  return sends ? result_of(schedule, stage, computing) : input_of(schedule, stage, computing);
+}
+
 PipelineSchedule with_communication(PipelineSchedule schedule) {
   const auto moves = [](const PipelineStep& step) {
     return step.op == PipelineOp::forward || step.op == PipelineOp::backward;

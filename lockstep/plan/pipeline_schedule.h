@@ -100,6 +100,8 @@ struct PipelineMessage {
 PipelineMessage result_of(const PipelineSchedule& schedule, int stage, const PipelineStep& step);
 /// The message that forward or backward `step` of `stage` waits for.
 PipelineMessage input_of(const PipelineSchedule& schedule, int stage, const PipelineStep& step);
+/// The message that a send or receive of `stage` is one end of.
+PipelineMessage message_of(const PipelineSchedule& schedule, int stage, const PipelineStep& step);
 
 bool is_compute(PipelineOp op);
 
