@@ -55,9 +55,8 @@ bool TokenRun::advance(int stage) {
       if (held == 0) return false;
       --held;
     } else {
-      // An edge that holds nothing takes a message when its receiver stands there for it.
-      const bool meets =
-          buffers_ == 0 && held == 0 && !ended(message.to) && step_of(message.to) == message.recv;
+      // An edge without room takes what its receiver stands there for.
+      const bool meets = buffers_ == 0 && !ended(message.to) && step_of(message.to) == message.recv;
       if (held >= buffers_ && !meets) return false;
       ++held;
     }
