@@ -4,10 +4,11 @@
 /// The layers are cut into stages x chunks virtual stages, each micro-batch passes all of them
 /// forward and then backward. 4 stages, 1F1B, 4 micro-batches, backward twice as long as forward:
 ///
-///   stage 0   F0 F1 F2 F3  .  .  .  .  .  B0 -- B1 -- B2 -- B3 --
-///   stage 1    . F0 F1 F2  .  .  .  B0 -- F3 B1 -- B2 -- B3 --
-///   stage 2    .  . F0 F1  .  B0 -- F2 B1 -- F3 B2 -- B3 --
-///   stage 3    .  .  . F0 B0 -- F1 B1 -- F2 B2 -- F3 B3 --
+///   time     0  1  2  3  4  5  6  7  8  9  10 11 12 13 14 15 16 17 18 19 20
+///   stage 0  F0 F1 F2 F3 .  .  .  .  .  .  B0 -- .  B1 -- .  B2 -- .  B3 --
+///   stage 1  .  F0 F1 F2 .  .  .  .  B0 -- F3 B1 -- .  B2 -- .  B3 -- .  .
+///   stage 2  .  .  F0 F1 .  .  B0 -- F2 B1 -- F3 B2 -- .  B3 -- .  .  .  .
+///   stage 3  .  .  .  F0 B0 -- F1 B1 -- F2 B2 -- F3 B3 -- .  .  .  .  .  .
 ///
 /// Order   backwards and weights ascend in micro-batch on every chunk, so gradients are summed in
 /// one
