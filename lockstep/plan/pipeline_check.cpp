@@ -42,6 +42,7 @@ void check_shape(const PipelineSchedule& schedule) {
 }
 
 /// Each step of the stage is one that there is, comes once, and has another end if it is a message.
+/// None of the computing is missing.
 void check_steps(const PipelineSchedule& schedule, int stage) {
   std::set<PipelineStep> found;
   for (size_t i = 0; i < schedule.steps[static_cast<size_t>(stage)].size(); ++i) {
@@ -56,6 +57,16 @@ void check_steps(const PipelineSchedule& schedule, int stage) {
     const bool alone = !is_compute(step.op) && message_of(schedule, stage, step).none();
     if (alone) at.refuse(" has no stage at its other end.");
   }
+  for (const PipelineOp op : {PipelineOp::forward, PipelineOp::backward, PipelineOp::weight}) {
+    if (op == PipelineOp::weight && !schedule.splits_weight) continue;
+    for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
+      for (int micro = 0; micro < schedule.micro_batches; ++micro) {
+        const PipelineStep step{op, chunk, micro};
+        if (found.contains(step)) continue;
+        refuse_stage(schedule, stage, "never does " + text_of(step, schedule.chunks > 1) + ".");
+      }
+    }
+  }
 }
 
 /// What a stage has done so far, as its steps are walked in order.
@@ -66,9 +77,6 @@ class StageWalk {
   void check() {
     const auto& steps = schedule_.steps[static_cast<size_t>(stage_)];
     for (size_t i = 0; i < steps.size(); ++i) check_step(Place(schedule_, stage_, i));
-    expect_all(PipelineOp::forward);
-    expect_all(PipelineOp::backward);
-    if (schedule_.splits_weight) expect_all(PipelineOp::weight);
   }
 
  private:
@@ -131,16 +139,6 @@ class StageWalk {
     const int neighbour = step.op == PipelineOp::forward ? own - 1 : own + 1;
     if (neighbour < 0 || neighbour >= schedule_.virtual_stages()) return;
     expect_before(at, {step.op, schedule_.chunk_of(neighbour), step.micro});
-  }
-
-  void expect_all(PipelineOp op) const {
-    for (int chunk = 0; chunk < schedule_.chunks; ++chunk) {
-      for (int micro = 0; micro < schedule_.micro_batches; ++micro) {
-        const PipelineStep step{op, chunk, micro};
-        if (done_.contains(step)) continue;
-        refuse_stage(schedule_, stage_, "never does " + text_of(step, schedule_.chunks > 1) + ".");
-      }
-    }
   }
 
   const PipelineSchedule& schedule_;

@@ -155,13 +155,13 @@ TEST(PipelineCheck, NamesWhatIsOutOfOrder) {
   EXPECT_EQ(refusal(of(2, {{{F, 0}, {B, 0}, {F, 1}}})),
             "the pipeline schedule \"mine\": stage 0 never does B1.");
   EXPECT_EQ(refusal(of(1, {{{F, 0}, {B, 0}, {W, 0}}, {}})),
-            "the pipeline schedule \"mine\": stage 0, step 1 (B0) computes before its input has "
-            "come: RB0 must stand before it.");
+            "the pipeline schedule \"mine\": stage 1 never does F0.");
   EXPECT_EQ(refusal(of(1, {{{F, 0}, {F, 0}, {B, 0}}})),
             "the pipeline schedule \"mine\": stage 0, step 1 (F0) comes a second time.");
-  EXPECT_EQ(refusal(of(1, {{{SF, 0}, {F, 0}}, {{RF, 0}}})),
-            "the pipeline schedule \"mine\": stage 0, step 0 (SF0) sends what F0 has not made "
-            "yet.");
+  EXPECT_EQ(
+      refusal(of(1, {{{SF, 0}, {F, 0}, {RB, 0}, {B, 0}}, {{RF, 0}, {F, 0}, {B, 0}, {SB, 0}}})),
+      "the pipeline schedule \"mine\": stage 0, step 0 (SF0) sends what F0 has not made "
+      "yet.");
   EXPECT_EQ(refusal(of(1, {{{F, 7}}})),
             "the pipeline schedule \"mine\": stage 0, step 0 (F7) is of chunk 0 and micro-batch "
             "7: there are 1 chunks and 1 micro-batches.");
