@@ -7,6 +7,8 @@
 
 #include "lockstep/base/counter_random.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/weight_queue.h"
+#include "lockstep/plan/tensor_place.h"
 
 namespace lockstep {
 
@@ -17,6 +19,13 @@ struct RankContext {
   std::shared_ptr<ProcessGroup> shard;    // those that divide one replica: gradients
   std::shared_ptr<ProcessGroup> gather;   // the same ranks: parameters, beside the gradients
   std::shared_ptr<ProcessGroup> replica;  // those that hold the same shards
+  // Of a model that is itself divided; else null.
+  std::shared_ptr<ProcessGroup> tp;     // the grains of this rank's layers
+  std::shared_ptr<ProcessGroup> model;  // all that together hold a replica: norms
+  std::shared_ptr<ProcessGroup> all;    // every rank: losses
+  plan::TensorPlace tensor = {};
+  /// Where Lockstep's linear layers leave their weights' gradients; null: backward computes them.
+  std::shared_ptr<WeightQueue> weight_queue;
   uint64_t seed = 0;
   bool training = true;  // dropout is active
 

@@ -1,8 +1,5 @@
-/// Weight gradients that backward leaves for later, so that a pipeline stage can send the gradient
-/// of its input first and fill its bubble with the rest.
-///
-/// Order   `compute` gives the bits that backward would have given, whenever it is called
-/// Source  Qi et al. 2023, "Zero bubble pipeline parallelism", arXiv:2401.10241
+/// Gradients of weights that a backward leaves for later: a zero-bubble schedule sends the gradient
+/// of the input on first, and fills the time in which it would wait with those of the weights.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,14 +9,12 @@
 
 namespace lockstep {
 
-/// Holds what `compute` needs (the layer's input and the gradient of its output) until it is
-/// destroyed. No collective is made in it.
 struct DeferredGradient {
-  at::Tensor weight;  // the parameter itself
+  at::Tensor weight;  // the leaf tensor
   std::function<at::Tensor()> compute;
 };
 
-/// In the order in which backward left them.
+/// What the backward at hand has left, in its order. Whoever called backward takes it.
 struct WeightQueue {
   std::vector<DeferredGradient> entries;
 };

@@ -9,9 +9,11 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/unbind.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "lockstep/base/assert.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/models/detail/settings_check.h"
@@ -131,37 +133,83 @@ struct Decoder::Block final : torch::nn::Module {
 
 Decoder::Decoder(const DecoderSettings& settings) : settings_(settings) {
   check(settings);
+  if (settings_.chunks.empty()) settings_.chunks = plan::cut_layers(settings.layers, 1);
+  const auto any = [&](bool plan::ModelChunk::*has) {
+    return std::any_of(settings_.chunks.begin(), settings_.chunks.end(),
+                       [has](const plan::ModelChunk& chunk) { return chunk.*has; });
+  };
   const int64_t width = settings.width;
-  wte_ = register_module("wte", std::make_shared<Matrix>(settings.vocab, width, false));
-  wpe_ = register_module("wpe", std::make_shared<Matrix>(settings.context, width, false));
-  const auto list = register_module("h", std::make_shared<torch::nn::Module>());
-  for (int64_t layer = 0; layer < settings.layers; ++layer) {
-    blocks_.push_back(list->register_module(
-        std::to_string(layer), std::make_shared<Block>(settings, base::str("h.", layer))));
+  if (any(&plan::ModelChunk::embeds)) {
+    wte_ = register_module("wte", std::make_shared<Matrix>(settings.vocab, width, false));
+    wpe_ = register_module("wpe", std::make_shared<Matrix>(settings.context, width, false));
   }
-  ln_f_ = register_module("ln_f", std::make_shared<Norm>(width, settings.bias, settings.norm_eps));
-  lm_head_ = register_module("lm_head", std::make_shared<Matrix>(settings.vocab, width, false));
+  const auto list = register_module("h", std::make_shared<torch::nn::Module>());
+  for (const plan::ModelChunk& chunk : settings_.chunks) {
+    for (int64_t layer = chunk.first_layer; layer < chunk.last_layer; ++layer) {
+      blocks_[layer] = list->register_module(
+          std::to_string(layer), std::make_shared<Block>(settings, base::str("h.", layer)));
+    }
+  }
+  if (any(&plan::ModelChunk::heads)) {
+    ln_f_ =
+        register_module("ln_f", std::make_shared<Norm>(width, settings.bias, settings.norm_eps));
+    lm_head_ = register_module("lm_head", std::make_shared<Matrix>(settings.vocab, width, false));
+  }
 }
 
 Decoder::~Decoder() = default;
 
-at::Tensor Decoder::logits(const at::Tensor& ids_BS, const RankContext& context) {
+at::Tensor Decoder::embed(const at::Tensor& ids_BS, const RankContext& context) {
   const int64_t B = ids_BS.size(0), S = ids_BS.size(1);
   if (S > settings_.context) {
     throw UsageError(
         base::str("a sequence of ", S, " tokens does not fit model.context ", settings_.context));
   }
-  at::Tensor x_BSD = dropout(at::embedding(wte_->weight, ids_BS) + wpe_->weight.narrow(0, 0, S), B,
-                             settings_.dropout, context, "embedding", "residual");
-  const at::Tensor& mask_SS = causal_mask(S);
-  for (const auto& block : blocks_) {
-    const auto forward = [block, mask_SS, context](const at::Tensor& in_BSD) {
+  return dropout(at::embedding(wte_->weight, ids_BS) + wpe_->weight.narrow(0, 0, S), B,
+                 settings_.dropout, context, "embedding", "residual");
+}
+
+at::Tensor Decoder::run_blocks(at::Tensor x_BSD, const plan::ModelChunk& chunk,
+                               const RankContext& context) {
+  const at::Tensor& mask_SS = causal_mask(x_BSD.size(1));
+  for (int64_t layer = chunk.first_layer; layer < chunk.last_layer; ++layer) {
+    const auto forward = [block = blocks_.at(layer), mask_SS, context](const at::Tensor& in_BSD) {
       return block->forward(in_BSD, mask_SS, context);
     };
     x_BSD =
         settings_.recompute == plan::Recompute::block ? checkpoint(forward, x_BSD) : forward(x_BSD);
   }
+  return x_BSD;
+}
+
+at::Tensor Decoder::logits(const at::Tensor& ids_BS, const RankContext& context) {
+  const plan::ModelChunk& all = settings_.chunks.front();
+  LOCKSTEP_ASSERT(all.embeds && all.heads, "a stage has no logits of its own");
+  const at::Tensor x_BSD = run_blocks(embed(ids_BS, context), all, context);
   return lm_head_->linear(ln_f_->forward(x_BSD));
+}
+
+at::Tensor Decoder::run_chunk(int chunk, const at::Tensor& in, const at::Tensor& targets_BS,
+                              const RankContext& context) {
+  const plan::ModelChunk& piece = settings_.chunks[static_cast<size_t>(chunk)];
+  const at::Tensor x_BSD = run_blocks(piece.embeds ? embed(in, context) : in, piece, context);
+  if (!piece.heads) return x_BSD;
+  return losses_of(lm_head_->linear(ln_f_->forward(x_BSD)), targets_BS);
+}
+
+int Decoder::chunk_of(const std::string& path) const {
+  for (size_t c = 0; c < settings_.chunks.size(); ++c) {
+    const plan::ModelChunk& chunk = settings_.chunks[c];
+    const bool embeds = path.starts_with("wte.") || path.starts_with("wpe.");
+    if (path.starts_with("h.")) {
+      const int64_t layer = std::stoll(path.substr(2));
+      if (layer >= chunk.first_layer && layer < chunk.last_layer) return static_cast<int>(c);
+    } else if (embeds ? chunk.embeds : chunk.heads) {
+      return static_cast<int>(c);
+    }
+  }
+  LOCKSTEP_ASSERT(false, "a stage asks for its own parameters");
+  return 0;
 }
 
 const at::Tensor& Decoder::causal_mask(int64_t size) {
@@ -189,9 +237,12 @@ std::vector<plan::Tie> Decoder::ties() const {
 }
 
 double Decoder::flops_per_token() const {
-  int64_t count = -wpe_->weight.numel();
-  for (const at::Tensor& parameter : parameters()) count += parameter.numel();
-  if (settings_.tied) count -= lm_head_->weight.numel();
+  // Of the whole model, of which a stage holds a part.
+  const int64_t D = settings_.width, F = settings_.ffn, bias = settings_.bias ? 1 : 0;
+  const int64_t norm = D * (1 + bias);
+  const int64_t block = 2 * norm + 4 * D * (D + bias) + F * (D + bias) + D * (F + bias);
+  const int64_t tables = (settings_.tied ? 1 : 2) * settings_.vocab * D;
+  const int64_t count = settings_.layers * block + norm + tables;
   return 6.0 * static_cast<double>(count) +
          12.0 * static_cast<double>(settings_.layers * settings_.width * settings_.context);
 }

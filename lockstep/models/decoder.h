@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,6 +42,9 @@ struct DecoderSettings {
   double init_std = 0.02;
   /// Less memory for more time, and the same bits: plan::decoder_activation_bytes says how much.
   plan::Recompute recompute = plan::Recompute::none;
+  /// The pieces that a stage of a pipeline holds; empty: the whole model. Only their parameters are
+  /// there, under the names above.
+  std::vector<plan::ModelChunk> chunks = {};
 };
 
 class Decoder final : public LanguageModel {
@@ -52,6 +56,10 @@ class Decoder final : public LanguageModel {
 
   /// Throws UsageError for more tokens than the context.
   at::Tensor logits(const at::Tensor& ids_BS, const RankContext& context) override;
+
+  at::Tensor run_chunk(int chunk, const at::Tensor& in, const at::Tensor& targets_BS,
+                       const RankContext& context) override;
+  int chunk_of(const std::string& path) const override;
 
   /// Matrices and embeddings: normal, init_std; c_proj: init_std / sqrt(2 layers), since 2 layers
   /// branches add up on the residual stream; gains 1; biases 0.
@@ -66,11 +74,14 @@ class Decoder final : public LanguageModel {
   struct Block;
 
   const at::Tensor& causal_mask(int64_t size);
+  at::Tensor embed(const at::Tensor& ids_BS, const RankContext& context);
+  at::Tensor run_blocks(at::Tensor x_BSD, const plan::ModelChunk& chunk,
+                        const RankContext& context);
 
   DecoderSettings settings_;
   std::shared_ptr<Matrix> wte_;
   std::shared_ptr<Matrix> wpe_;
-  std::vector<std::shared_ptr<Block>> blocks_;
+  std::map<int64_t, std::shared_ptr<Block>> blocks_;  // by layer
   std::shared_ptr<Norm> ln_f_;
   std::shared_ptr<Matrix> lm_head_;
   at::Tensor mask_;  // of the sequence length seen last

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/cross_entropy_loss.h>
 
+#include "lockstep/base/assert.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/models/decoder.h"
@@ -12,13 +13,27 @@ namespace lockstep::models {
 
 at::Tensor LanguageModel::token_losses(const at::Tensor& ids_BS, const at::Tensor& targets_BS,
                                        const RankContext& context) {
-  const at::Tensor logits_BSV = logits(ids_BS, context);
+  return losses_of(logits(ids_BS, context), targets_BS);
+}
+
+at::Tensor losses_of(const at::Tensor& logits_BSV, const at::Tensor& targets_BS) {
   const torch_inside::LayerScope layer("loss");
   return at::cross_entropy_loss(logits_BSV.flatten(0, 1), targets_BS.reshape({-1}), /*weight=*/{},
                                 at::Reduction::None);
 }
 
-std::shared_ptr<LanguageModel> make_model(const plan::TrainConfig& config, int64_t vocab) {
+at::Tensor LanguageModel::run_chunk(int chunk, const at::Tensor& in, const at::Tensor& targets_BS,
+                                    const RankContext& context) {
+  LOCKSTEP_ASSERT(chunk == 0, "a model that is not cut is one piece");
+  return token_losses(in, targets_BS, context);
+}
+
+int LanguageModel::chunk_of(const std::string&) const { return 0; }
+
+plan::TensorSlice LanguageModel::slice_of(const std::string&) const { return {}; }
+
+std::shared_ptr<LanguageModel> make_model(const plan::TrainConfig& config, int64_t vocab,
+                                          const ModelPart& part) {
   const auto& model = config.model;
   const plan::Recompute recompute = plan::recompute_of(config.memory.recompute);
   const int64_t ffn = model.ffn == 0 ? 4 * model.width : model.ffn;
@@ -34,7 +49,8 @@ std::shared_ptr<LanguageModel> make_model(const plan::TrainConfig& config, int64
                                                      .bias = model.bias,
                                                      .norm_eps = model.norm_eps,
                                                      .init_std = model.init_std,
-                                                     .recompute = recompute});
+                                                     .recompute = recompute,
+                                                     .chunks = part.chunks});
   }
   if (model.family == "mlp") {
     if (model.tied) {

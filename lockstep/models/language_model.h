@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "lockstep/comm/rank_context.h"
+#include "lockstep/plan/model_cut.h"
 #include "lockstep/plan/param_table.h"
+#include "lockstep/plan/tensor_place.h"
 #include "lockstep/plan/train_config.h"
 
 namespace lockstep::models {
@@ -24,6 +26,16 @@ class LanguageModel : public torch::nn::Module {
   virtual at::Tensor token_losses(const at::Tensor& ids_BS, const at::Tensor& targets_BS,
                                   const RankContext& context);
 
+  /// A piece of a pipeline: `in` is what the piece before gave, for the first one token ids [B, S];
+  /// the last gives the losses of `targets_BS`. A model that is not cut is its only piece.
+  virtual at::Tensor run_chunk(int chunk, const at::Tensor& in, const at::Tensor& targets_BS,
+                               const RankContext& context);
+  /// The piece, on this stage, that the parameter at `path` belongs to.
+  virtual int chunk_of(const std::string& path) const;
+
+  /// Which part of a logical parameter the tensor at `path` is, where layers are divided.
+  virtual plan::TensorSlice slice_of(const std::string& path) const;
+
   /// How the start values of the parameter at `path` are drawn.
   virtual plan::Init init_of(const std::string& path) const = 0;
 
@@ -35,8 +47,18 @@ class LanguageModel : public torch::nn::Module {
   virtual double flops_per_token() const = 0;
 };
 
+/// The loss of each token, [B * S], of logits [B, S, V].
+at::Tensor losses_of(const at::Tensor& logits_BSV, const at::Tensor& targets_BS);
+
+/// What of a model a rank holds.
+struct ModelPart {
+  std::vector<plan::ModelChunk> chunks;  // empty: all of it
+  plan::TensorPlace tensor = {};
+};
+
 /// The model of `config.model`, its parameters not yet filled (ParamStore draws them).
 /// `vocab` is the resolved vocabulary.
-std::shared_ptr<LanguageModel> make_model(const plan::TrainConfig& config, int64_t vocab);
+std::shared_ptr<LanguageModel> make_model(const plan::TrainConfig& config, int64_t vocab,
+                                          const ModelPart& part = {});
 
 }  // namespace lockstep::models

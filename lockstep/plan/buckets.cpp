@@ -20,6 +20,7 @@ BucketPlan plan_buckets(const ParamTable& table, int64_t first_bucket_bytes, int
   plan.slots.resize(table.params.size());
 
   int64_t limit = std::min(first_bucket_bytes, bucket_bytes);
+  const Param* before = nullptr;  // in the bucket at hand
   for (size_t i = table.params.size(); i-- > 0;) {
     const Param& param = table.params[i];
     Slot& slot = plan.slots[i];
@@ -29,8 +30,11 @@ BucketPlan plan_buckets(const ParamTable& table, int64_t first_bucket_bytes, int
 
     const int64_t numel = padded(param.numel);
     const bool full =
-        !plan.buckets.empty() && (plan.buckets.back().numel + numel) * bytes_per_element > limit;
-    if (plan.buckets.empty() || full) {
+        before != nullptr && (plan.buckets.back().numel + numel) * bytes_per_element > limit;
+    const bool apart = before != nullptr &&
+                       (before->chunk() != param.chunk() || before->is_across || param.is_across);
+    before = &param;
+    if (plan.buckets.empty() || full || apart) {
       if (full) limit = bucket_bytes;
       plan.buckets.push_back({.offset = plan.numel, .numel = 0, .params = {}});
     }

@@ -35,7 +35,8 @@ struct BucketPlan {
 };
 
 /// A bucket closes before a parameter that would take it over its limit; a parameter larger than
-/// the limit travels alone. `first_bucket_bytes` is capped at `bucket_bytes`.
+/// the limit travels alone, and so does one whose gradient waits for another stage of a pipeline.
+/// All parameters of a bucket are of one chunk. `first_bucket_bytes` is capped at `bucket_bytes`.
 BucketPlan plan_buckets(const ParamTable& table, int64_t first_bucket_bytes, int64_t bucket_bytes,
                         int64_t bytes_per_element = 4);
 

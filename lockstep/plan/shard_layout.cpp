@@ -5,6 +5,7 @@
 #include <map>
 
 #include "lockstep/base/assert.h"
+#include "lockstep/base/str.h"
 #include "lockstep/plan/norm_chunks.h"
 
 namespace lockstep::plan {
@@ -73,7 +74,9 @@ std::string unit_of(const Param& param) {
   const std::string unit = unit_of(param.uses.front());
   const bool all = std::all_of(param.uses.begin(), param.uses.end(),
                                [&](const std::string& use) { return unit_of(use) == unit; });
-  return all ? unit : std::string();
+  if (all && !unit.empty()) return unit;
+  // The root of each chunk of a pipeline is its own.
+  return param.chunk() > 0 ? base::str("chunk ", param.chunk()) : std::string();
 }
 
 BucketPlan plan_unit_buckets(const ParamTable& table) {

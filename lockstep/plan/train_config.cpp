@@ -85,15 +85,19 @@ const std::vector<Row>& table() {
       {"run.worker", "program of the ranks, for models of one's own; empty: lockstep-worker",
        Text{AT(run.worker), /*may_be_empty=*/true}},
 
-      {"model.family", "kind of model: gpt2 or mlp, or one that run.worker knows",
+      {"model.family", "kind of model: gpt2, llama or mlp, or one that run.worker knows",
        Text{AT(model.family)}},
       {"model.options", "settings of a family of one's own, as its program reads them",
        Text{AT(model.options), /*may_be_empty=*/true}},
       {"model.layers", "blocks", Whole{AT(model.layers), 1, 10'000}},
       {"model.heads", "attention heads a block; divides the width",
        Whole{AT(model.heads), 1, 65'536}},
+      {"model.kv_heads",
+       "heads of keys and values of llama, each of a group of heads; divides the heads; 0: as many",
+       Whole{AT(model.kv_heads), 0, 65'536}},
       {"model.width", "elements of a token's vector", Whole{AT(model.width), 1, 1 << 20}},
-      {"model.ffn", "inner width of the feed-forward part; 0: four times the width",
+      {"model.ffn",
+       "inner width of the feed-forward part; 0: four times the width, of llama 8/3 of it",
        Whole{AT(model.ffn), 0, 1 << 22}},
       {"model.context", "tokens of a sequence", Whole{AT(model.context), 1, 1 << 20}},
       {"model.vocab", "token ids; auto: the tokenizer's",
@@ -104,6 +108,8 @@ const std::vector<Row>& table() {
       {"model.bias", "linear layers and norms have a bias", Flag{AT(model.bias)}},
       {"model.norm_eps", "added to the variance in layer norms",
        Real{AT(model.norm_eps), 0, 1, kAbove}},
+      {"model.rope_theta", "base of the wavelengths of llama's rotary positions",
+       Real{AT(model.rope_theta), 1, 1e12}},
       {"model.init_std", "standard deviation of the start weights",
        Real{AT(model.init_std), 0, 100, kAbove}},
 
@@ -121,6 +127,10 @@ const std::vector<Row>& table() {
 
       {"numerics.grains", "leaves a step is cut into; divides global_batch / micro_batch",
        Whole{AT(numerics.grains), 1, 1 << 16, /*automatic=*/0}},
+      {"numerics.tensor_grains",
+       "grains that layers are computed in, which tensor-parallel ranks share; auto: "
+       "parallel.tensor",
+       Whole{AT(numerics.tensor_grains), 1, 1 << 10, /*automatic=*/0}},
 
       {"optim.name", "optimizer", Choice{AT(optim.name), {"adamw"}}},
       {"optim.lr", "learning rate at the top of the schedule", Real{AT(optim.lr), 0, 100, kAbove}},
@@ -156,6 +166,20 @@ const std::vector<Row>& table() {
        "units freed after forward, with zero3: all but what backward needs at once (auto), all, "
        "none",
        Choice{AT(parallel.reshard_after_forward), {"auto", "always", "never"}}},
+      {"parallel.tensor", "ranks that share each layer", Whole{AT(parallel.tensor), 1, 1 << 10}},
+      {"parallel.sequence",
+       "tensor-parallel ranks divide the sequence between the layers they share",
+       Flag{AT(parallel.sequence)}},
+      {"parallel.pipeline", "stages that the layers are cut into",
+       Whole{AT(parallel.pipeline), 1, 1 << 10}},
+      {"parallel.schedule",
+       "order of a stage's work: gpipe, 1f1b, interleaved, zero-bubble, zero-bubble-v, or a CSV "
+       "file of one's own",
+       Text{AT(parallel.schedule)}},
+      {"parallel.chunks", "pieces of the model on each stage, with interleaved",
+       Whole{AT(parallel.chunks), 1, 1 << 10}},
+      {"parallel.stages", "layers of each piece of the model, as \"3,2,3\"; empty: even",
+       Text{AT(parallel.stages), /*may_be_empty=*/true}},
 
       {"comm.engine",
        "what carries tensors between ranks: shared memory, one process, MPI or Gloo's TCP",
@@ -197,6 +221,9 @@ const std::vector<Row>& table() {
        Text{AT(log.http), /*may_be_empty=*/true}},
       {"log.profile", "time, operations and bytes of each layer, at the end",
        Flag{AT(log.profile)}},
+      {"log.trace_steps",
+       "steps whose operations trace.json shows, as \"5\" or \"5-7\"; empty: none",
+       Text{AT(log.trace_steps), /*may_be_empty=*/true}},
   };
   return rows;
 }
@@ -428,6 +455,7 @@ Json to_json(const TrainConfig& config) {
     json[row.name.substr(0, dot)][row.name.substr(dot + 1)] = get_value(config, row.name);
   }
   if (!config.algorithms.rules.empty()) json["algorithms"] = to_json(config.algorithms);
+  if (!config.schedule_csv.empty()) json["schedule_csv"] = config.schedule_csv;
   return json;
 }
 
@@ -439,6 +467,10 @@ TrainConfig from_json(const Json& json) {
       config.algorithms = algorithm_table_from_json(keys);
       continue;
     }
+    if (section == "schedule_csv" && keys.is_string()) {
+      config.schedule_csv = keys.get<std::string>();
+      continue;
+    }
     if (!keys.is_object()) {
       throw UsageError(base::str("\"", section, "\" is no section with keys in it"));
     }
@@ -447,12 +479,16 @@ TrainConfig from_json(const Json& json) {
   return config;
 }
 
-std::vector<std::string> preset_names() { return {"nano", "small"}; }
+std::vector<std::string> preset_names() { return {"nano", "nano8", "small"}; }
 
 TrainConfig preset(const std::string& name) {
   TrainConfig config;
   config.run.name = name;
   if (name == "nano") return config;
+  if (name == "nano8") {
+    config.model.layers = 8;
+    return config;
+  }
   if (name == "small") {
     config.run.steps = 50;
     config.model.layers = 6;

@@ -15,7 +15,7 @@
 namespace lockstep::plan {
 
 /// Kinds of model that Lockstep brings.
-inline constexpr std::array<const char*, 2> kFamilies = {"gpt2", "mlp"};
+inline constexpr std::array<const char*, 3> kFamilies = {"gpt2", "llama", "mlp"};
 bool is_family(const std::string& name);
 
 struct TrainConfig {
@@ -28,18 +28,20 @@ struct TrainConfig {
     std::string worker = "";  // empty: lockstep-worker
   } run;
   struct {
-    std::string family = "gpt2";  // gpt2 | mlp, or one that run.worker knows
+    std::string family = "gpt2";  // gpt2 | llama | mlp, or one that run.worker knows
     std::string options = "";     // what a family of one's own makes of it
     int64_t layers = 4;
     int64_t heads = 4;
+    int64_t kv_heads = 0;  // 0: as many as heads
     int64_t width = 128;
-    int64_t ffn = 0;  // 0: four times the width
+    int64_t ffn = 0;  // 0: four times the width; of llama 8/3, a multiple of 32
     int64_t context = 128;
     int64_t vocab = 0;  // 0 ("auto"): the tokenizer's
     double dropout = 0.0;
     bool tied = true;
     bool bias = true;
     double norm_eps = 1e-5;
+    double rope_theta = 10'000;  // of llama's rotary positions
     double init_std = 0.02;
   } model;
   struct {
@@ -52,7 +54,8 @@ struct TrainConfig {
     bool shuffle = true;
   } data;
   struct {
-    int64_t grains = 0;  // 0 ("auto")
+    int64_t grains = 0;         // 0 ("auto")
+    int64_t tensor_grains = 0;  // 0 ("auto"): parallel.tensor
   } numerics;
   struct {
     std::string name = "adamw";
@@ -74,6 +77,12 @@ struct TrainConfig {
     int64_t replicas = 1;                        // groups that each hold all shards
     int64_t prefetch = 1;                        // units gathered ahead
     std::string reshard_after_forward = "auto";  // auto | always | never
+    int64_t tensor = 1;                          // ranks that share each layer
+    bool sequence = false;                       // they divide the sequence between layers
+    int64_t pipeline = 1;                        // stages
+    std::string schedule = "1f1b";  // a name of plan/pipeline_schedule.h, or a CSV file
+    int64_t chunks = 1;             // a stage's pieces of the model
+    std::string stages;             // "3,2,3": layers of each piece; empty: even
   } parallel;
   struct {
     std::string engine = "shm";  // of plan/engines.h
@@ -97,10 +106,13 @@ struct TrainConfig {
     bool tensorboard = true;
     std::string http;  // "HOST:PORT" of /metrics for Prometheus; empty: none
     bool profile = false;
+    std::string trace_steps;  // "5" or "5-7": the steps that trace.json shows; empty: none
   } log;
   /// What comm.table says for the ranks of the run. No key: the command that starts the run reads
   /// the file once, and all ranks follow what it found.
   AlgorithmTable algorithms;
+  /// The text of the file that parallel.schedule names, read by the same command.
+  std::string schedule_csv;
 };
 
 /// One key of the table.
@@ -127,8 +139,8 @@ nlohmann::json get_value(const TrainConfig& config, const std::string& key);
 nlohmann::json to_json(const TrainConfig& config);
 TrainConfig from_json(const nlohmann::json& json);
 
-/// The presets: "nano" (the demo) and "small" (the model of docs/performance). Throws UsageError
-/// with the nearest name.
+/// The presets: "nano" (the demo), "nano8" (the same with 8 layers) and "small" (the model of
+/// docs/performance). Throws UsageError with the nearest name.
 TrainConfig preset(const std::string& name);
 std::vector<std::string> preset_names();
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "lockstep/memory/counting_allocator.h"
 #include "lockstep/plan/state_bytes.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "tests/train/run_bits.h"
@@ -169,6 +170,7 @@ TEST_F(Sharding, GathersNoMoreUnitsThanAllowed) {
 
 /// Three witnesses: the closed forms of state, the plan, and what the accounts counted.
 TEST_F(Sharding, HoldsWhatThePlanSays) {
+  memory::install_counting_allocator();
   TinyRun run;
   run.config.model.layers = 3;
   run.config.model.width = 64;
