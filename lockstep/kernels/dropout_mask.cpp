@@ -20,17 +20,18 @@ void fill_block(float* mask, base::RandomKey key, uint64_t first, uint64_t dropp
 
 }  // namespace
 
-void dropout_mask(float* mask, int64_t count, base::RandomKey key, double p) {
+void dropout_mask(float* mask, int64_t first, int64_t count, base::RandomKey key, double p) {
   const auto dropped_below = static_cast<uint64_t>(std::ldexp(p, 64));
   const auto kept = static_cast<float>(1 / (1 - p));
-  for (int64_t first = 0; first < count; first += kBlock) {
-    const int64_t length = std::min(kBlock, count - first);
+  for (int64_t i = 0; i < count; i += kBlock) {
+    const int64_t length = std::min(kBlock, count - i);
+    const auto counter = static_cast<uint64_t>(first + i);
     if (length == kBlock) {
-      fill_block(mask + first, key, static_cast<uint64_t>(first), dropped_below, kept);
+      fill_block(mask + i, key, counter, dropped_below, kept);
     } else {
       float last[kBlock];
-      fill_block(last, key, static_cast<uint64_t>(first), dropped_below, kept);
-      std::copy_n(last, length, mask + first);
+      fill_block(last, key, counter, dropped_below, kept);
+      std::copy_n(last, length, mask + i);
     }
   }
 }

@@ -7,7 +7,7 @@
 
 namespace lockstep::kernels {
 
-/// mask[i] = 0 if key.bits(i) < p * 2^64, else 1 / (1 - p). `p` in [0, 1).
-void dropout_mask(float* mask, int64_t count, base::RandomKey key, double p);
+/// mask[i] = 0 if key.bits(first + i) < p * 2^64, else 1 / (1 - p). `p` in [0, 1).
+void dropout_mask(float* mask, int64_t first, int64_t count, base::RandomKey key, double p);
 
 }  // namespace lockstep::kernels

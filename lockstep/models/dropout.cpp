@@ -17,7 +17,7 @@ at::Tensor dropout(const at::Tensor& x, int64_t samples, double p, const RankCon
   at::Tensor mask = at::empty(x.sizes(), x.options().requires_grad(false));
   const int64_t of_sample = x.numel() / samples;
   for (int64_t sample = 0; sample < samples; ++sample) {
-    kernels::dropout_mask(mask.data_ptr<float>() + sample * of_sample, of_sample,
+    kernels::dropout_mask(mask.data_ptr<float>() + sample * of_sample, 0, of_sample,
                           context.sample_key(layer, purpose, sample), p);
   }
   return at::mul(x, mask);

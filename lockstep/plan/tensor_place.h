@@ -6,6 +6,7 @@
 ///   4 grains on 3 ranks:   rank 0: 0 1   rank 1: 2   rank 2: 3
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "lockstep/plan/sum_tree.h"

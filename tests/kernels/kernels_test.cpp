@@ -173,20 +173,22 @@ TEST(AdamW, ScalarsFollowTheEquations) {
   }
 }
 
-TEST(DropoutMask, SameBitsAtEachLength) {
+TEST(DropoutMask, SameBitsAtEachLengthAndFromEachElementOn) {
   const base::RandomKey key = base::RandomKey(5).with("mask");
   std::vector<int64_t> counts = {255, 256, 257, 1000};
   for (int64_t count = 0; count <= kLongest; ++count) counts.push_back(count);
   for (const int64_t count : counts) {
-    std::vector<float> expected(static_cast<size_t>(count), 1 / 0.75f);
-    for (int64_t i = 0; i < count; ++i) {
-      if (key.bits(static_cast<uint64_t>(i)) < uint64_t{1} << 62) expected[i] = 0.0f;
+    for (const int64_t first : {0, 1, 1000}) {
+      std::vector<float> expected(static_cast<size_t>(count), 1 / 0.75f);
+      for (int64_t i = 0; i < count; ++i) {
+        if (key.bits(static_cast<uint64_t>(first + i)) < uint64_t{1} << 62) expected[i] = 0.0f;
+      }
+      std::vector<float> mask(static_cast<size_t>(count) + 1, -7.0f);
+      dropout_mask(mask.data(), first, count, key, 0.25);
+      EXPECT_EQ(mask.back(), -7.0f) << "one factor too many";
+      mask.pop_back();
+      expect_same_bits(mask, expected);
     }
-    std::vector<float> mask(static_cast<size_t>(count) + 1, -7.0f);
-    dropout_mask(mask.data(), count, key, 0.25);
-    EXPECT_EQ(mask.back(), -7.0f) << "one factor too many";
-    mask.pop_back();
-    expect_same_bits(mask, expected);
   }
 }
 
@@ -194,7 +196,7 @@ TEST(DropoutMask, DropsTheShareAskedFor) {
   constexpr int64_t kCount = 100000;
   for (const double p : {0.0, 0.1, 0.5, 0.9}) {
     std::vector<float> mask(kCount);
-    dropout_mask(mask.data(), kCount, base::RandomKey(6), p);
+    dropout_mask(mask.data(), 0, kCount, base::RandomKey(6), p);
     int64_t dropped = 0;
     for (const float factor : mask) {
       dropped += factor == 0 ? 1 : 0;

@@ -1,0 +1,101 @@
+#include "lockstep/parallel/tensor/row_linear.h"
+
+#include <ATen/ops/mm.h>
+
+#include <algorithm>
+
+#include "lockstep/parallel/tensor/detail/kept.h"
+#include "lockstep/parallel/tensor/detail/layer_inputs.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using detail::rows_of;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct Layer {
+  TensorGroup group;
+  std::vector<at::Tensor> weights;
+  at::Tensor bias;  // undefined: none
+  bool deferred = false;
+};
+
+/// The sum over tokens of dz [T, B, S/T, D], every slice here: the tree over slices.
+at::Tensor bias_gradient(const at::Tensor& dz) {
+  TensorGroup here;
+  here.place.grains = static_cast<int>(dz.size(0));
+  return sum_slices(here, [&](int slice) { return rows_of(dz.select(0, slice)).sum(0); }).wait();
+}
+
+struct RowLinear final : torch::autograd::Function<RowLinear> {
+  // `weights` and `biases` are the layer's, or empty where they are deferred.
+  static at::Tensor forward(AutogradContext* ctx, const at::TensorList& inputs,
+                            const at::TensorList& /*weights*/, const at::TensorList& /*biases*/,
+                            const Layer& layer) {
+    const int first = layer.group.place.local.lo;
+    variable_list h;
+    for (const at::Tensor& input : inputs) h.push_back(input.contiguous());
+    const at::Tensor z =
+        join_grains(layer.group, [&](int grain) {
+          const auto i = static_cast<size_t>(grain - first);
+          const at::Tensor& w_DF = layer.weights[i];
+          return at::mm(rows_of(h[i]), w_DF.t()).view(detail::with_last(h[i], w_DF.size(0)));
+        }).wait();
+    if (layer.bias.defined()) z.add_(layer.bias);
+    ctx->save_for_backward(h);
+    detail::keep(*ctx, layer);
+    return z;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const Layer& layer = detail::kept<Layer>(*ctx);
+    const variable_list h = ctx->get_saved_variables();
+    const at::Tensor dz = whole_of(layer.group, gradients[0].contiguous()).wait();
+    const at::Tensor rows = rows_of(dz);
+    variable_list dh, dw, db;
+    for (size_t i = 0; i < h.size(); ++i) {
+      dh.push_back(ctx->needs_input_grad(i) ? at::mm(rows, layer.weights[i]).view(h[i].sizes())
+                                            : at::Tensor());
+      const auto weight = [rows, h_RF = rows_of(h[i])] { return at::mm(rows.t(), h_RF); };
+      const bool wanted = layer.weights[i].requires_grad();
+      if (!layer.deferred) {
+        dw.push_back(wanted ? weight() : at::Tensor());
+      } else if (wanted) {
+        layer.group.weight_queue->entries.push_back({layer.weights[i], weight});
+      }
+    }
+    if (layer.bias.defined()) {
+      const auto bias = [dz] { return bias_gradient(dz); };
+      const bool wanted = layer.bias.requires_grad();
+      if (!layer.deferred) {
+        db.push_back(wanted ? bias() : at::Tensor());
+      } else if (wanted) {
+        layer.group.weight_queue->entries.push_back({layer.bias, bias});
+      }
+    }
+    variable_list result = std::move(dh);
+    result.insert(result.end(), dw.begin(), dw.end());
+    result.insert(result.end(), db.begin(), db.end());
+    result.emplace_back();  // the layer
+    return result;
+  }
+};
+
+}  // namespace
+
+at::Tensor row_linear(const TensorGroup& group, const std::vector<at::Tensor>& inputs,
+                      const std::vector<at::Tensor>& weights, const at::Tensor& bias) {
+  const bool all_have_gradients = std::all_of(
+      inputs.begin(), inputs.end(), [&](const at::Tensor& h) { return detail::defers(group, h); });
+  const Layer layer{group, weights, bias, all_have_gradients};
+  if (layer.deferred) {
+    return RowLinear::apply(at::TensorList(inputs), at::TensorList(), at::TensorList(), layer);
+  }
+  std::vector<at::Tensor> biases;
+  if (bias.defined()) biases.push_back(bias);
+  return RowLinear::apply(at::TensorList(inputs), at::TensorList(weights), at::TensorList(biases),
+                          layer);
+}
+
+}  // namespace lockstep::parallel
