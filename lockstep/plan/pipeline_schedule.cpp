@@ -104,6 +104,8 @@ const std::vector<std::string>& pipeline_schedules() {
   return names;
 }
 
+int fewest_chunks(const std::string& schedule) { return rule_of(schedule).least; }
+
 bool is_compute(PipelineOp op) {
   return op == PipelineOp::forward || op == PipelineOp::backward || op == PipelineOp::weight;
 }

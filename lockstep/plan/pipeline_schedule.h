@@ -82,6 +82,9 @@ PipelineSchedule plan_pipeline(const PipelineOptions& options);
 /// The names that plan_pipeline knows.
 const std::vector<std::string>& pipeline_schedules();
 
+/// The fewest chunks that a stage has in `schedule`. Throws UsageError: no such schedule.
+int fewest_chunks(const std::string& schedule);
+
 /// `schedule`, which only computes, with the messages between its stages: a send right after the
 /// step that makes it, a receive right before the step that takes it in. An edge (from, to,
 /// direction) is a queue: where a message would overtake another on its edge, the other is received
