@@ -5,7 +5,7 @@
 /// of all stages together, so the wait of the last stage for its first input counts, and that of
 /// the first one for the others' end. Simulated and measured by the one function below.
 /// Source  Huang et al. 2019 (GPipe); Narayanan et al. 2021, arXiv:2104.04473; Qi et al. 2023,
-///         arXiv:2401.10241
+///         arXiv:2401.10241;  docs/concepts/bubble.md
 #pragma once
 
 #include <optional>

@@ -17,7 +17,7 @@
 ///         min(M, P - stage), interleaved min(vM, 2(P - stage - 1) + (v-1)P + 1) for M a multiple
 ///         of P, zero-bubble-v at most 2P      test: PipelineSchedule.InFlightIsTheClosedForm
 /// Source  Huang et al. 2019 (GPipe); Narayanan et al. 2021, arXiv:2104.04473 (1F1B, interleaved);
-///         Qi et al. 2023, arXiv:2401.10241 (zero bubble)
+///         Qi et al. 2023, arXiv:2401.10241 (zero bubble);  docs/concepts/pipeline.md
 #pragma once
 
 #include <compare>

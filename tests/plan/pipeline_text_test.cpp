@@ -56,5 +56,19 @@ TEST(PipelineText, PicturesInTheHeadersAreThePlans) {
   EXPECT_NE(file_text("lockstep/plan/pipeline_text.h").find(small), std::string::npos) << small;
 }
 
+void expect_picture(const std::string& page, const PipelineOptions& options) {
+  const std::string picture = indented(grid(options), "    ");
+  EXPECT_NE(file_text("docs/concepts/" + page).find(picture), std::string::npos) << page << "\n"
+                                                                                 << picture;
+}
+
+TEST(PipelineText, PicturesInTheDocumentsAreThePlans) {
+  expect_picture("pipeline.md", {"gpipe", 4, 1, 4});
+  expect_picture("bubble.md", {"interleaved", 2, 2, 4});
+  expect_picture("one_f_one_b.md", {"1f1b", 4, 1, 4});
+  expect_picture("zero_bubble.md", {"zero-bubble", 4, 1, 4});
+  expect_picture("zero_bubble.md", {"zero-bubble-v", 2, 2, 3});
+}
+
 }  // namespace
 }  // namespace lockstep::plan
