@@ -15,6 +15,10 @@
 // The same bits on any number of ranks, in a loop of one's own.
 #include "lockstep/train/training.h"
 
+// A model as a list of layers, over three axes.
+#include "lockstep/parallel/layers.h"
+#include "lockstep/train/layer_list.h"
+
 // Less memory: activations computed again in backward.
 #include "lockstep/torch_inside/recompute.h"
 

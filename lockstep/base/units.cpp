@@ -43,8 +43,8 @@ std::string duration_text(double seconds) {
 
 std::string exact(double value) {
   std::array<char, 64> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value,
-                                 std::chars_format::general, 17);
+  const auto end =
+      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::general, 17);
   return std::string(text.data(), end.ptr);
 }
 

@@ -47,6 +47,12 @@ bool parse(const std::vector<std::string>& args, TrainArguments& parsed) {
   app.add_flag_callback(
       "--profile", [&] { parsed.sources.sets.push_back("log.profile=true"); },
       "time, operations and bytes of each layer, at the end and in profile.json");
+  app.add_option_function<std::string>(
+      "--synthetic-compute",
+      [&](const std::string& times) {
+        parsed.sources.sets.push_back("run.synthetic_compute=" + times);
+      },
+      "milliseconds slept in the place of computing: FORWARD,BACKWARD,WEIGHT");
   app.add_flag("--print-config", parsed.print_config,
                "print every setting with its origin, and stop");
   app.add_flag("--dry-run", parsed.dry_run, "check everything, print the plan, and stop");
@@ -155,7 +161,7 @@ int lead(TrainArguments args, const std::optional<launch::Place>& place) {
   const std::string algorithms =
       follow_table(resolved.config, args.ranks, place ? hosts_of(*place) : 1);
   // What a model of one's own needs, and reads, its program knows.
-  const bool ours = config.run.worker.empty();
+  const bool ours = config.run.worker.empty() && config.run.synthetic_compute.empty();
   if (ours) require_memory(config, args.ranks);
   const RunData data = ours ? open_data(config) : RunData{};
   if (args.dry_run) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 
 #include "lockstep/base/counter_random.h"
+#include "lockstep/base/planted_fault.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/weight_queue.h"
 #include "lockstep/plan/tensor_place.h"
@@ -30,6 +32,8 @@ struct RankContext {
   plan::TensorPlace tensor = {};
   /// Where Lockstep's linear layers leave their weights' gradients; null: backward computes them.
   std::shared_ptr<WeightQueue> weight_queue;
+  /// Told what each layer gives, if somebody wants to compare runs (train/witness_recorder.h).
+  std::function<void(std::string_view layer, const at::Tensor& x)> see_activation = {};
   uint64_t seed = 0;
   bool training = true;  // dropout is active
 
@@ -44,7 +48,9 @@ struct RankContext {
                              int64_t sample_of_micro_batch) const {
     return base::RandomKey(seed)
         .with(static_cast<uint64_t>(step))
-        .with(static_cast<uint64_t>(first_sample + sample_of_micro_batch))
+        .with(static_cast<uint64_t>(
+            sample_of_micro_batch +
+            (base::planted(base::Fault::forgotten_sample_key) ? 0 : first_sample)))
         .with(layer)
         .with(purpose);
   }

@@ -1,5 +1,7 @@
 #include "lockstep/optim/adamw.h"
 
+#include "lockstep/base/planted_fault.h"
+
 #include <cstddef>
 #include <utility>
 
@@ -21,7 +23,9 @@ AdamW::AdamW(const AdamWOptions& options, std::vector<Span> spans)
 }
 
 void AdamW::step(double lr, double grad_scale) {
-  const detail::AdamWStep scalars = detail::adamw_step(options_, steps_taken_ + 1, lr, grad_scale);
+  const detail::AdamWStep scalars = detail::adamw_step(
+      options_, steps_taken_ + (base::planted(base::Fault::wrong_step_count) ? 2 : 1), lr,
+      grad_scale);
   ++steps_taken_;
   float* first = first_moment_.data();
   float* second = second_moment_.data();

@@ -1,6 +1,7 @@
 /// The AdamW updater: state for spans of a shard; knows no layout.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -33,8 +34,21 @@ class AdamW final : public Updater {
 
   /// Of both moments.
   int64_t state_bytes() const override;
+  /// The moments of a span, as many as its elements.
+  const float* first_moment(std::size_t span) const {
+    return first_moment_.data() + start_of(span);
+  }
+  const float* second_moment(std::size_t span) const {
+    return second_moment_.data() + start_of(span);
+  }
 
  private:
+  int64_t start_of(std::size_t span) const {
+    int64_t start = 0;
+    for (std::size_t s = 0; s < span; ++s) start += spans_[s].count;
+    return start;
+  }
+
   AdamWOptions options_;
   std::vector<Span> spans_;
   std::vector<float> first_moment_;  // of all spans, back to back

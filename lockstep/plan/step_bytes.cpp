@@ -90,7 +90,9 @@ class StepBytes {
         return;
       }
       case StepOp::forward:
-        if (inputs_.part) bytes_.tp += inputs_.part->tensor_bytes;
+        if (inputs_.part && !inputs_.part->tensor_bytes.empty()) {
+          bytes_.tp += inputs_.part->tensor_bytes[static_cast<size_t>(step.chunk)];
+        }
         return;
       default:
         return;

@@ -93,7 +93,8 @@ struct PartTraffic {
   int model_rank = 0;
   bool has_losses = true;
   int64_t message_bytes = 0;  // of a micro-batch's activation between stages
-  int64_t tensor_bytes = 0;   // of its forward and backward, among the ranks of its layers
+  /// By chunk: of its forward and backward, among the ranks that share its layers.
+  std::vector<int64_t> tensor_bytes = {};
 };
 
 /// Everything the programs of all ranks are made of.

@@ -84,6 +84,10 @@ const std::vector<Row>& table() {
       {"run.dir", "folder that run folders are made in", Text{AT(run.dir)}},
       {"run.worker", "program of the ranks, for models of one's own; empty: lockstep-worker",
        Text{AT(run.worker), /*may_be_empty=*/true}},
+      {"run.synthetic_compute",
+       "milliseconds that a micro-batch sleeps on each piece of the model in the place of "
+       "computing: forward, backward, weight, as \"20,20,20\"; empty: it computes",
+       Text{AT(run.synthetic_compute), /*may_be_empty=*/true}},
 
       {"model.family", "kind of model: gpt2, llama or mlp, or one that run.worker knows",
        Text{AT(model.family)}},

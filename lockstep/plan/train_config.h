@@ -25,7 +25,8 @@ struct TrainConfig {
     int64_t steps = 600;
     int64_t check_every = 100;  // 0: never
     std::string dir = "runs";
-    std::string worker = "";  // empty: lockstep-worker
+    std::string worker = "";        // empty: lockstep-worker
+    std::string synthetic_compute;  // "20,20,20": milliseconds slept in the place of computing
   } run;
   struct {
     std::string family = "gpt2";  // gpt2 | llama | mlp, or one that run.worker knows

@@ -302,6 +302,11 @@ void check_family(const TrainConfig& config) {
                   "model.rope_theta=",
                   usual.model.rope_theta));
   }
+  if (model.bias) {
+    throw UsageError(
+        "model.family = \"llama\" has no biases.\n  This fits: --set model.bias=false, and of its "
+        "own model.tied=false");
+  }
   if (model.kv_heads > 0 && model.heads % model.kv_heads != 0) {
     throw UsageError(base::str("model.kv_heads = ", model.kv_heads,
                                " does not divide model.heads = ", model.heads,

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/assert.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
 #include "lockstep/state/heap_tensor.h"
 
@@ -78,6 +79,12 @@ void GatheredUnits::gather(int unit) {
   const plan::ShardUnit& plan = layout_.units[static_cast<size_t>(unit)];
   const auto part = [&](const at::Tensor& mine, int64_t begin, int64_t end, bool trained) {
     if (begin == end) return;
+    if (base::planted(base::Fault::lost_shard) && unit == 0) {
+      const int64_t own = layout_.owned(unit, group_.rank(), trained).lo - begin;
+      of.storage->flat().narrow(0, begin, end - begin).zero_();
+      of.storage->flat().narrow(0, begin + own, mine.numel()).copy_(mine);
+      return;
+    }
     of.works.push_back(group_.all_gather_uneven(
         mine, of.storage->flat().narrow(0, begin, end - begin), layout_.counts(unit, trained)));
   };

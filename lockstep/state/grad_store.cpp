@@ -4,6 +4,7 @@
 
 #include "lockstep/base/assert.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
 #include "lockstep/kernels/span.h"
 #include "lockstep/state/heap_tensor.h"
@@ -11,6 +12,9 @@
 namespace lockstep::state {
 
 namespace {
+
+using base::Fault;
+using base::planted;
 
 int64_t width_of(at::ScalarType type) { return static_cast<int64_t>(c10::elementSize(type)); }
 
@@ -132,8 +136,14 @@ void GradStore::begin_backward(const BackwardPass& pass) {
   for (Use& use : uses_) {
     if (!in_pass(use)) continue;
     if (pass.last) use.late = at::Tensor();
-    if (!pass.fresh) continue;
+    if (!pass.fresh) {
+      if (planted(Fault::rescaled_accumulation) && group_.rank() > 0 && use.leaf.grad().defined()) {
+        use.leaf.mutable_grad().mul_(0.5);
+      }
+      continue;
+    }
     use.filled = false;
+    if (planted(Fault::gradients_kept) && group_.rank() > 0 && use.leaf.grad().defined()) continue;
     // Undefined, autograd hands over its own tensor, and the first term becomes a copy.
     if (pass.clear) use.leaf.mutable_grad() = at::Tensor();
   }
@@ -292,6 +302,7 @@ void GradStore::tie(int param, int leaf) {
     }
     return;
   }
+  if (planted(Fault::untied_head)) return;
   // Two uses, one here: as two leaves of a sum, in name order.
   const int place = of.uses[0] < of.elsewhere[0] ? 0 : 1;
   const at::Tensor flat = first.view({-1});
@@ -305,6 +316,15 @@ void GradStore::await_ties(int bucket, int leaf) {
     if (found == ties_.end()) continue;
     found->second.wait();
     ties_.erase(found);
+  }
+}
+
+void GradStore::see_leaf(int bucket, int leaf) {
+  if (!see_leaf_) return;
+  for (const int param : buckets_.buckets[static_cast<size_t>(bucket)].params) {
+    const at::Tensor slot =
+        by_round() ? leaf_slot(param, leaf) : slot_view(places_[static_cast<size_t>(leaf)], param);
+    see_leaf_(param, leaf, slot.data_ptr<float>());
   }
 }
 
@@ -323,6 +343,9 @@ void GradStore::fold_use(int param, int leaf) {
     if (use.index == 0) continue;
     const at::Tensor side = target_of(use, leaf);
     kernels::add(slot.data_ptr<float>(), side.data_ptr<float>(), slot.numel());
+    if (planted(Fault::tied_twice) && group_.size() > 1) {
+      kernels::add(slot.data_ptr<float>(), side.data_ptr<float>(), slot.numel());
+    }
     leaf_sides_.erase({index, leaf});
   }
 }
@@ -334,6 +357,10 @@ void GradStore::fold(int bucket, int leaf) {
     await_ties(bucket, leaf);
     buffer(place).narrow(0, range.offset, range.numel).copy_(leaf_buffers_.at({bucket, leaf}));
     free_leaf_buffer(bucket, leaf);
+  }
+  see_leaf(bucket, leaf);
+  if (planted(Fault::lost_leaf) && place.merges > 0) {
+    buffer(place).narrow(0, range.offset, range.numel).zero_();
   }
   for (; place.merges > 0; --place.merges) {
     const float* top = buffer(place).data_ptr<float>() + range.offset;
@@ -348,6 +375,10 @@ Work GradStore::reduce(int bucket) {
   for (size_t t = 0; t < terms_.size(); ++t) {
     terms.push_back({terms_[t], term_buffers_[t].narrow(0, range.offset, range.numel)});
   }
+  if (planted(Fault::skipped_reduction) && bucket == 0) {
+    return group_.all_reduce(at::zeros({1}, options_.type));
+  }
+  if (planted(Fault::leaf_order)) return group_.all_reduce(this->bucket(bucket), ReduceOp::sum);
   return group_.all_reduce(std::move(terms), leaves_, this->bucket(bucket));
 }
 
@@ -359,6 +390,10 @@ Work GradStore::reduce(int bucket, plan::LeafRange node, int leaf) {
     const auto found = leaf_buffers_.find({bucket, leaf});
     if (found != leaf_buffers_.end() && node.contains({leaf, leaf + 1})) {
       await_ties(bucket, leaf);
+      if (std::find(settled_[bucket].begin(), settled_[bucket].end(), leaf) ==
+          settled_[bucket].end()) {
+        see_leaf(bucket, leaf);
+      }
       terms.push_back({{leaf, leaf + 1}, found->second});
       settled_[bucket].push_back(leaf);
     }

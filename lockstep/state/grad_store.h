@@ -99,6 +99,11 @@ class GradStore {
   /// leaf at hand are complete.
   void on_bucket_ready(std::function<void(int bucket)> ready) { ready_ = std::move(ready); }
 
+  /// Told the gradient of each parameter for a leaf, its uses added, when it is whole and before it
+  /// joins any sum.
+  using SeeLeaf = std::function<void(int param, int leaf, const float* values)>;
+  void on_leaf(SeeLeaf see) { see_leaf_ = std::move(see); }
+
   /// Around each backward: gradients that arrive belong to this leaf and micro-batch. A parameter
   /// that the whole leaf left without a gradient counts as ready, and zero, at the end of the
   /// leaf's last backward. A gradient that arrives outside is refused with a UsageError.
@@ -208,6 +213,7 @@ class GradStore {
   at::Tensor target_of(const Use& use, int leaf);
   bool in_pass(const Use& use) const { return pass_.chunk < 0 || use.chunk == pass_.chunk; }
   void await_ties(int bucket, int leaf);
+  void see_leaf(int bucket, int leaf);
   /// This rank's slice of a bucket's sums, on one level of the stack.
   at::Tensor slice(int bucket, int level) const;
   const plan::RoundNode& node_of(plan::LeafRange leaves) const;
@@ -240,6 +246,7 @@ class GradStore {
   std::vector<std::vector<int>> uses_of_param_;   // the same
   Arrivals arrivals_;
   std::function<void(int)> ready_;
+  SeeLeaf see_leaf_;
   BackwardPass pass_;
   bool open_ = false;              // a backward is under way
   torch_inside::GradHooks hooks_;  // last: goes first, before what its callbacks use

@@ -3,6 +3,7 @@
 #include "lockstep/base/assert.h"
 #include "lockstep/base/counter_random.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
 #include "lockstep/state/heap_tensor.h"
 
@@ -15,6 +16,7 @@ constexpr int64_t kFillElements = int64_t{1} << 16;
 /// Start values of elements lo <= i < hi. Padding is zero, and stays so.
 void fill(float* values, const plan::Param& param, int64_t lo, int64_t hi, uint64_t seed) {
   const base::RandomKey key = base::RandomKey(seed).with("init").with(plan::logical_name(param));
+  const bool by_place = base::planted(base::Fault::wrong_start_values);
   for (const plan::LogicalRun& run : plan::logical_runs(param, lo, hi)) {
     float* const at = values + run.lo - lo;
     if (run.first < 0 || param.init.kind == plan::Init::Kind::zeros) {
@@ -22,9 +24,9 @@ void fill(float* values, const plan::Param& param, int64_t lo, int64_t hi, uint6
     } else if (param.init.kind == plan::Init::Kind::ones) {
       std::fill_n(at, run.size(), 1.0f);
     } else {
+      const int64_t first = by_place ? 0 : run.first;
       for (int64_t i = 0; i < run.size(); ++i) {
-        at[i] =
-            static_cast<float>(param.init.std * key.normal(static_cast<uint64_t>(run.first + i)));
+        at[i] = static_cast<float>(param.init.std * key.normal(static_cast<uint64_t>(first + i)));
       }
     }
   }
@@ -213,7 +215,15 @@ void ParamStore::release_whole() {
 Work ParamStore::publish(int bucket) {
   const plan::Bucket& range = buckets_.buckets[static_cast<size_t>(bucket)];
   const at::Tensor all = flat_.narrow(0, range.offset, range.numel);
-  const plan::ElementRange own = layout_.owned(bucket, rank_);
+  plan::ElementRange own = layout_.owned(bucket, rank_);
+  if (base::planted(base::Fault::unpublished_shard) && bucket == 0) {
+    const at::Tensor nothing = at::zeros({group_->size()}, at::kFloat);
+    return group_->all_gather(nothing.narrow(0, group_->rank(), 1), nothing);
+  }
+  if (base::planted(base::Fault::swapped_shards)) {
+    const int64_t beside = own.lo >= own.size() ? own.lo - own.size() : 0;
+    own = {beside, beside + own.size()};
+  }
   return group_->all_gather_uneven(all.narrow(0, own.lo, own.size()), all, layout_.counts(bucket));
 }
 

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/plan/param_table_json.h"
 
 namespace lockstep {
 namespace {
@@ -14,29 +15,9 @@ namespace {
 using Json = nlohmann::json;
 
 Json described(const plan::ParamTable& table, const std::vector<plan::Piece>& pieces, int part) {
-  Json params = Json::array();
-  for (const plan::Param& param : table.params) {
-    const plan::TensorSlice& slice = param.slice;
-    params.push_back({param.name, param.shape, param.trainable, slice.logical, slice.shape,
-                      slice.dim, slice.blocks, slice.grain, slice.grains});
-  }
   Json owned = Json::array();
   for (const plan::Piece& piece : pieces) owned.push_back({piece.param, piece.lo, piece.hi});
-  return {{"part", part}, {"params", params}, {"owned", owned}};
-}
-
-plan::Param param_of(const Json& json) {
-  plan::Param param{.name = json[0], .shape = json[1], .init = {}, .uses = {json[0]}};
-  param.numel = 1;
-  for (const int64_t size : param.shape) param.numel *= size;
-  param.trainable = json[2];
-  param.slice = {.logical = json[3],
-                 .shape = json[4],
-                 .dim = json[5],
-                 .blocks = json[6],
-                 .grain = json[7],
-                 .grains = json[8]};
-  return param;
+  return {{"part", part}, {"table", plan::to_json(table)}, {"owned", owned}};
 }
 
 }  // namespace
@@ -52,8 +33,7 @@ ModelParts exchange_parts(ProcessGroup& group, const plan::ParamTable& table,
   std::map<std::string, int> first_part;  // that counts
   for (const Json& rank : ranks) {
     std::vector<int>& held = parts.held.emplace_back();
-    for (const Json& json : rank["params"]) {
-      const plan::Param param = param_of(json);
+    for (const plan::Param& param : plan::param_table_from_json(rank["table"]).params) {
       const auto [at, is_new] =
           place.emplace(param.name, static_cast<int>(parts.whole.params.size()));
       if (is_new) parts.whole.params.push_back(param);

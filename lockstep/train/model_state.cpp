@@ -1,5 +1,7 @@
 #include "lockstep/train/model_state.h"
 
+#include "lockstep/base/planted_fault.h"
+
 #include "lockstep/optim/streamed_adamw.h"
 
 namespace lockstep {
@@ -11,6 +13,8 @@ optim::StreamOptions stream_for(int64_t elements) {
 }
 
 bool decays(const plan::ParamTable& table, const plan::Piece& piece) {
+  // Of a shard or a grain, as if it had lost its parameter's shape.
+  if (base::planted(base::Fault::no_decay) && piece.param % 2 == 0) return false;
   return table.params[static_cast<size_t>(piece.param)].decay;
 }
 

@@ -40,7 +40,7 @@ struct ModelStateOptions {
   std::shared_ptr<StageMessages> messages = {};  // of a pipeline
   bool has_losses = true;     // that count: one rank of each pipeline and tensor group has
   int64_t message_bytes = 0;  // of a micro-batch: plan::PartTraffic
-  int64_t tensor_bytes = 0;
+  std::vector<int64_t> tensor_bytes = {};
 };
 
 class ModelState {
@@ -69,6 +69,8 @@ class ModelState {
 
   /// The optimizer takes a step with the reduced gradients.
   void update(double lr, double grad_scale);
+  /// The optimizer, where its state is in memory; else null.
+  const optim::AdamW* adamw() const { return dynamic_cast<const optim::AdamW*>(optimizer_.get()); }
   /// The logical parameters, for a file that rank 0 of the world writes.
   WholeParams whole() { return {*params_, context_.model.get(), parts_.get()}; }
   /// This rank holds a part of what rank 0 of the world writes, and helps with `whole`.

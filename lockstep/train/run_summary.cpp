@@ -56,19 +56,26 @@ std::string run_summary(ProcessGroup& world, const RunTotals& run, const RankTot
     }
     ranks.push_back(std::move(entry));
   }
-  const nlohmann::json summary = {{"run", run.run_folder},
-                                  {"loss", run.loss},
-                                  {"val_loss", run.val_loss},
-                                  {"grad_norm", run.grad_norm},
-                                  {"param_digest", run.param_digest},
-                                  {"identity", run.identity},
-                                  {"steps", run.steps},
-                                  {"tokens", run.tokens},
-                                  {"epochs", run.epochs},
-                                  {"tokens_per_second", run.tokens_per_second},
-                                  {"mfu", run.mfu},
-                                  {"ranks", ranks},
-                                  {"groups", groups}};
+  nlohmann::json summary = {{"run", run.run_folder},
+                            {"loss", run.loss},
+                            {"val_loss", run.val_loss},
+                            {"grad_norm", run.grad_norm},
+                            {"param_digest", run.param_digest},
+                            {"identity", run.identity},
+                            {"steps", run.steps},
+                            {"tokens", run.tokens},
+                            {"epochs", run.epochs},
+                            {"tokens_per_second", run.tokens_per_second},
+                            {"mfu", run.mfu},
+                            {"ranks", ranks},
+                            {"groups", groups}};
+  if (!run.pipeline.empty()) {
+    const auto& formula = run.bubble.formula;
+    summary["pipeline"] = {{"schedule", run.pipeline},
+                           {"bubble", run.bubble.measured},
+                           {"planned_bubble", run.bubble.planned},
+                           {"bubble_formula", formula ? nlohmann::json(*formula) : nullptr}};
+  }
   return summary.dump();
 }
 

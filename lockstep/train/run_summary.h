@@ -9,6 +9,7 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/memory/account.h"
 #include "lockstep/plan/fitting.h"
+#include "lockstep/train/timeline.h"
 
 namespace lockstep {
 
@@ -26,6 +27,8 @@ struct RunTotals {
   double epochs = 0;
   double tokens_per_second = 0;
   double mfu = 0;
+  std::string pipeline;  // its schedule; empty: there is none
+  BubbleReport bubble;
 };
 
 /// What one rank moved in one of its groups.

@@ -4,11 +4,14 @@
 #include <chrono>
 
 #include "lockstep/base/assert.h"
+#include "lockstep/base/planted_fault.h"
 #include "lockstep/train/batch_tensors.h"
 
 namespace lockstep {
 namespace {
 
+using base::Fault;
+using base::planted;
 using plan::StepOp;
 using torch_inside::Phase;
 
@@ -88,8 +91,15 @@ StepRunner::Lane StepRunner::lane_of(StepOp op) {
 }
 
 StepResult StepRunner::run(const StepCompute& compute, double seed) {
-  entering_ = compute.entering;
   begin();
+  this->compute(compute, seed);
+  const StepResult result = finish(compute.update);
+  entering_ = {};
+  return result;
+}
+
+void StepRunner::compute(const StepCompute& compute, double seed) {
+  entering_ = compute.entering;
   if (groups_.flow != nullptr) {
     run_stage(compute, seed);
   } else {
@@ -97,9 +107,6 @@ StepResult StepRunner::run(const StepCompute& compute, double seed) {
       backward(compute.forward(step_.steps[cursor_ - 1], {}), seed);
     }
   }
-  const StepResult result = finish(compute.update);
-  entering_ = {};
-  return result;
 }
 
 /// The operations of a stage, each in its turn.
@@ -140,6 +147,8 @@ void StepRunner::run_stage_step(const plan::Step& step, const StepCompute& compu
     }
     case StepOp::backward: {
       const PhaseSpan span(clock_, Phase::backward);
+      if (planted(Fault::wrong_divisor)) seed *= 2;
+      if (planted(Fault::dropped_micro_batch) && cursor_ == last_backward()) seed = 0;
       grads_.begin_backward(pass_of());
       flow.backward(step, seed);
       grads_.end_backward();
@@ -191,6 +200,13 @@ void StepRunner::begin() {
   cursor_ = 0;
 }
 
+/// The place of the last backward in the program.
+size_t StepRunner::last_backward() const {
+  size_t place = step_.steps.size() - 1;
+  while (place > 0 && step_.steps[place].op != StepOp::backward) --place;
+  return place;
+}
+
 void StepRunner::enter(const plan::Step& step) {
   if (entering_) entering_(step);
   if (lane_of(step.op) == Lane::none) executed_.push_back(step);
@@ -223,6 +239,8 @@ void StepRunner::backward(const at::Tensor& losses, double seed) {
   LOCKSTEP_ASSERT(step.op == StepOp::backward, "a forward is followed by its backward");
   enter(step);
   leaf_losses_[static_cast<size_t>(step.leaf)] += sum_in_order(losses);
+  if (planted(Fault::wrong_divisor)) seed *= groups_.dp.size();
+  if (planted(Fault::dropped_micro_batch) && cursor_ > last_backward()) seed = 0;
   const PhaseSpan span(clock_, Phase::backward);
   const Timer timer(timed_, step);
   if (step.micro == 0) std::fill(bucket_ready_.begin(), bucket_ready_.end(), false);

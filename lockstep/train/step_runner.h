@@ -67,6 +67,9 @@ class StepRunner {
   /// One optimizer step. `seed` is what each token's loss weighs: loss_scale / tokens of the step.
   StepResult run(const StepCompute& compute, double seed);
 
+  /// `run` without its end: all micro-batches of the step; then, when the caller likes, finish.
+  void compute(const StepCompute& compute, double seed);
+
   /// The same in a loop of the caller's: begin; then, as long as next_forward gives a round, its
   /// forward and `backward` of its losses; then finish.
   void begin();
@@ -98,6 +101,7 @@ class StepRunner {
   static Lane lane_of(plan::StepOp op);
 
   void enter(const plan::Step& step);
+  size_t last_backward() const;
   void run_stage_forward(const std::function<void()>& forward);
   void run_stage(const StepCompute& compute, double seed);
   void run_stage_step(const plan::Step& step, const StepCompute& compute, double seed);

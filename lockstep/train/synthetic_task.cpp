@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kWidth = 16;  // elements that stages hand on
+constexpr int64_t kWidth = SyntheticCompute::kWidth;
 
 void sleep_for(double milliseconds) {
   std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(milliseconds));
@@ -82,15 +82,15 @@ SyntheticCompute parse_synthetic(const std::string& text) {
   return {values[0], values[1], values[2]};
 }
 
-SyntheticTask::SyntheticTask(const SyntheticCompute& compute, int64_t global_batch, int chunks,
+SyntheticTask::SyntheticTask(const SyntheticCompute& compute, int64_t global_batch,
                              const std::vector<plan::ModelChunk>& pieces)
     : compute_(compute),
       global_batch_(global_batch),
       pieces_(pieces),
       module_(std::make_shared<torch::nn::Module>()) {
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    weights_.push_back(module_->register_parameter(
-        base::str("piece_", pieces_[static_cast<size_t>(chunk)].first_layer), at::ones({kWidth})));
+  for (const plan::ModelChunk& piece : pieces_) {
+    weights_.push_back(
+        module_->register_parameter(base::str("piece_", piece.first_layer), at::ones({kWidth})));
   }
 }
 

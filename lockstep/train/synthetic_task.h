@@ -13,6 +13,7 @@ namespace lockstep {
 
 /// Milliseconds of one micro-batch on one piece of the model.
 struct SyntheticCompute {
+  static constexpr int64_t kWidth = 16;  // elements of a sample that stages hand on
   double forward = 0;
   double backward = 0;  // of the input
   double weight = 0;    // where a schedule does not split it off, backward takes both
@@ -24,7 +25,8 @@ SyntheticCompute parse_synthetic(const std::string& text);
 
 class SyntheticTask final : public Task {
  public:
-  SyntheticTask(const SyntheticCompute& compute, int64_t global_batch, int chunks,
+  /// `pieces`: of this stage.
+  SyntheticTask(const SyntheticCompute& compute, int64_t global_batch,
                 const std::vector<plan::ModelChunk>& pieces);
 
   torch::nn::Module& module() override { return *module_; }
@@ -39,7 +41,7 @@ class SyntheticTask final : public Task {
  private:
   SyntheticCompute compute_;
   int64_t global_batch_;
-  std::vector<plan::ModelChunk> pieces_;  // of this stage
+  std::vector<plan::ModelChunk> pieces_;
   std::shared_ptr<torch::nn::Module> module_;
   std::vector<at::Tensor> weights_;  // by piece
 };

@@ -7,12 +7,14 @@
 #include <optional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
 #include "lockstep/optim/clip.h"
 #include "lockstep/plan/engines.h"
 #include "lockstep/plan/fitting.h"
 #include "lockstep/plan/run_layout.h"
+#include "lockstep/plan/tensor_bytes.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "lockstep/train/data_groups.h"
 #include "lockstep/train/detail/warmup.h"
@@ -22,6 +24,7 @@
 #include "lockstep/train/not_finite.h"
 #include "lockstep/train/param_digest.h"
 #include "lockstep/train/replicas.h"
+#include "lockstep/train/synthetic_task.h"
 
 namespace lockstep {
 namespace {
@@ -94,11 +97,20 @@ void Trainer::make_state(plan::StepInputs inputs) {
     return static_cast<int64_t>(mb * static_cast<double>(MiB));
   };
   const std::string& folder = config_.memory.offload_dir;
+  std::vector<plan::ModelChunk> chunks;  // that this rank holds
   {
     const memory::KindScope kind(memory::Kind::parameters);
     models::ModelPart part{.chunks = {}, .tensor = context_.tensor};
     if (inputs.pipelined()) part.chunks = plan::chunks_of(config_, place_.stage);
-    task_ = make_task(config_, options_.tasks, part);
+    chunks = part.chunks.empty() ? plan::cut_layers(config_.model.layers, 1) : part.chunks;
+    const std::string& synthetic = config_.run.synthetic_compute;
+    if (synthetic.empty()) {
+      task_ = make_task(config_, options_.tasks, part);
+    } else {
+      if (part.chunks.empty()) part.chunks = plan::cut_layers(config_.model.layers, 1);
+      task_ = std::make_shared<SyntheticTask>(parse_synthetic(synthetic), config_.data.global_batch,
+                                              part.chunks);
+    }
   }
   std::shared_ptr<StageMessages> messages;
   if (inputs.pipelined()) {
@@ -124,8 +136,14 @@ void Trainer::make_state(plan::StepInputs inputs) {
           .messages = messages,
 
           .has_losses = has_losses(inputs),
-          .message_bytes = message_bytes()},
+          .message_bytes = message_bytes(),
+          .tensor_bytes = tensor_bytes(chunks)},
       context_, std::move(inputs));
+  timeline_ = std::make_unique<Timeline>(state_->inputs(), place_, config_.log.trace_steps);
+  if (!options_.witness_folder.empty()) {
+    witness_ = std::make_unique<WitnessRecorder>(options_.witness_folder, *state_, context_,
+                                                 place_.tensor == 0);
+  }
   offload_activations();
 }
 
@@ -204,6 +222,7 @@ TrainResult Trainer::train_to_the_end() {
   save(done, "final.safetensors");
   require_log();
   report_profile();
+  report_timeline();
   if (!result.stopped) result.stopped = !evaluate_at(done);
 
   const std::string summary = summarize(done);
@@ -309,9 +328,12 @@ void Trainer::train_step(int64_t step) {
     if (op.chunk == 0) samples_ += samples.size();
     std::optional<memory::ActivationOffloadScope> offloads;
     if (activations_) offloads.emplace(*activations_);
-    const Samples wanted{.first = step * config_.data.global_batch + samples.lo,
-                         .count = samples.size(),
-                         .round = {op.leaf, op.micro}};
+    Samples wanted{.first = step * config_.data.global_batch + samples.lo,
+                   .count = samples.size(),
+                   .round = {op.leaf, op.micro}};
+    if (base::planted(base::Fault::wrong_samples)) {
+      wanted.round = {state_->inputs().leaves.leaves_of(context_.dp->rank()).front(), 0};
+    }
     return state_->flow() != nullptr ? task_->run_chunk(op.chunk, input, wanted, context_)
                                      : task_->losses(wanted, context_);
   };
@@ -322,6 +344,8 @@ void Trainer::train_step(int64_t step) {
   // The one place that divides: the loss is a sum over terms, and each weighs alike.
   last_ = state_->runner().run(compute, 1.0 / static_cast<double>(step_terms()));
   if (profiled) profile_->end_step();
+  timeline_->add(step + 1, state_->runner().timed());
+  if (witness_) witness_->write(step, last_.loss_sum, last_.grad_norm);
   step_seconds_.push_back(seconds_since(start));
   own_seconds_ += step_seconds_.back() - (traffic().exposed_seconds - comm_before_.exposed_seconds);
   ++own_steps_;
@@ -358,9 +382,34 @@ bool Trainer::evaluate_at(int64_t done) {
   return true;
 }
 
+/// Of a micro-batch, among the ranks that share this one's layers.
+std::vector<int64_t> Trainer::tensor_bytes(const std::vector<plan::ModelChunk>& chunks) const {
+  std::vector<int64_t> bytes;
+  const bool gpt2 = config_.model.family == "gpt2";
+  for (const plan::ModelChunk& chunk : chunks) {
+    if (!context_.tp) return {};
+    const plan::TensorBytes of =
+        plan::tensor_bytes({.batch = config_.data.micro_batch,
+                            .sequence = config_.model.context,
+                            .width = config_.model.width,
+                            .layers = chunk.last_layer - chunk.first_layer,
+                            .embeds = chunk.embeds,
+                            .heads = chunk.heads,
+                            .positions = gpt2,
+                            .norm_bias = gpt2 && config_.model.bias,
+                            .recompute_blocks = config_.memory.recompute == "block"},
+                           context_.tensor);
+    bytes.push_back(of.forward + of.backward);
+  }
+  return bytes;
+}
+
 /// Of a micro-batch's activations, between stages.
 int64_t Trainer::message_bytes() const {
   const plan::TensorPlace& tensor = context_.tensor;
+  if (!config_.run.synthetic_compute.empty()) {
+    return config_.data.micro_batch * SyntheticCompute::kWidth * 4;
+  }
   const int64_t tokens = config_.data.micro_batch * config_.model.context;
   const int64_t whole = tokens * config_.model.width * 4;
   return tensor.sequence ? whole * tensor.local.size() / tensor.grains : whole;

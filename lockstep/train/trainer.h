@@ -25,6 +25,8 @@
 #include "lockstep/train/run_log.h"
 #include "lockstep/train/run_summary.h"
 #include "lockstep/train/task.h"
+#include "lockstep/train/timeline.h"
+#include "lockstep/train/witness_recorder.h"
 
 namespace lockstep {
 
@@ -37,6 +39,9 @@ struct TrainerOptions {
   /// Requests to save and go on, so far: a new one leaves step_N.safetensors beside the run's other
   /// files when the step at hand is done.
   const std::atomic<int>* save_requests = nullptr;
+  /// Where each rank writes what it computed in each step (train/witness_recorder.h); empty:
+  /// nowhere.
+  std::string witness_folder = {};
   /// Families of the program's own, beside Lockstep's.
   TaskFactories tasks = {};
 };
@@ -79,6 +84,7 @@ class Trainer {
   std::function<void(const std::function<void()>&)> run_forward();
   bool has_losses(const plan::StepInputs& inputs) const;
   int64_t message_bytes() const;
+  std::vector<int64_t> tensor_bytes(const std::vector<plan::ModelChunk>& chunks) const;
   std::function<at::Tensor(const EvaluationOptions::RunChunk&)> stage_pass();
   GroupTotals traffic() const;
   std::vector<GroupTraffic> group_traffic(int64_t steps_done) const;
@@ -91,6 +97,7 @@ class Trainer {
   /// Throws StateError if metrics.jsonl ends early.
   void require_log() const;
   void report_profile();
+  void report_timeline();
 
   TrainerOptions options_;
   const plan::TrainConfig& config_;
@@ -100,6 +107,8 @@ class Trainer {
   plan::RankPlace place_;
   std::shared_ptr<Task> task_;
   std::unique_ptr<ModelState> state_;
+  std::unique_ptr<Timeline> timeline_;
+  std::unique_ptr<WitnessRecorder> witness_;
   std::unique_ptr<memory::ActivationStore> activations_;  // where they are offloaded
   plan::NumericIdentity identity_;
   optim::Schedule schedule_;

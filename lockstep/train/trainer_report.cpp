@@ -146,6 +146,17 @@ void Trainer::report_profile() {
   log_->say(profile_table(profile));
 }
 
+void Trainer::report_timeline() {
+  if (!timeline_->traces()) return;
+  const std::vector<files::TraceEvent> events = timeline_->gather(*context_.world);
+  if (log_ == nullptr) return;
+  const std::string path = options_.run_folder + "/trace.json";
+  files::write_trace(path, events);
+  log_->say(base::str("timeline of ", config_.log.trace_steps, " in ", path,
+                      " (ui.perfetto.dev shows it); lockstep trace ", options_.run_folder,
+                      " draws it"));
+}
+
 std::string Trainer::summarize(int64_t steps_done) {
   const double rate = throughput(step_seconds_, step_terms());
   RunTotals run{.run_folder = options_.run_folder,
@@ -157,6 +168,10 @@ std::string Trainer::summarize(int64_t steps_done) {
                 .epochs = task_->epochs(steps_done * config_.data.global_batch),
                 .tokens_per_second = rate,
                 .mfu = flops_per_term_ * rate / gemm_peak_};
+  if (state_->inputs().pipelined() && steps_done > 0) {
+    run.pipeline = state_->inputs().schedules.front().name;
+    run.bubble = timeline_->bubble(*context_.world, detail::warmup_of_throughput(steps_done));
+  }
   if (steps_done > 0) {
     run.loss = last_.loss_sum / static_cast<double>(step_terms());
     run.grad_norm = last_.grad_norm;

@@ -9,15 +9,17 @@
 #include "lockstep/base/hash.h"
 #include "lockstep/base/str.h"
 #include "lockstep/optim/clip.h"
+#include "lockstep/plan/run_layout.h"
 #include "lockstep/train/data_groups.h"
 #include "lockstep/train/model_file.h"
 #include "lockstep/train/task.h"
 
 namespace lockstep {
 
-Training::Training(std::shared_ptr<ProcessGroup> world, const TrainingOptions& options)
-    : options_(options) {
-  const int ranks = world->size();
+namespace {
+
+/// For `ranks` data-parallel ranks.
+void check_options(const TrainingOptions& options, int ranks) {
   if (options.shard == Shard::none && options.replicas != 1) {
     throw UsageError(
         "Training: replicas without a shard stage: every rank is a replica then.\n"
@@ -38,22 +40,101 @@ Training::Training(std::shared_ptr<ProcessGroup> world, const TrainingOptions& o
         "Training: activations are offloaded by lockstep train only.\n  Recompute them instead: "
         "lockstep::checkpoint.");
   }
-  const plan::ShardOptions shard{
-      .stage = options.shard,
-      .ranks = options.shard == Shard::none ? 1 : ranks / options.replicas,
-      .replicas = options.replicas,
-      .prefetch = options.prefetch,
-      .reshard = options.reshard};
-  inputs_.batch = plan::plan_batch(options.global_batch, options.micro_batch, options.grains);
+}
+
+}  // namespace
+
+Mesh Mesh::parse(const std::string& text, std::shared_ptr<ProcessGroup> world) {
+  plan::Mesh axes = plan::Mesh::parse(text, world->size());
+  for (const plan::MeshAxis& axis : axes.axes()) {
+    if (axis.name == "dp" || axis.name == "pp" || axis.name == "tp") continue;
+    throw UsageError(base::str("Mesh \"", text, "\": there is no axis \"", axis.name,
+                               "\".\n  dp divides the batch, pp the layers, tp each layer."));
+  }
+  return {std::move(axes), std::move(world)};
+}
+
+Training::Training(const Mesh& mesh, const TrainingOptions& options) : options_(options) {
+  const int rank = mesh.world->rank();
+  check_options(options, mesh.axes.size("dp"));
+  if (options.replicas != 1) {
+    throw UsageError("Training: over a mesh all data-parallel ranks make one replica of shards.");
+  }
+  const bool sharded = options.shard != Shard::none;
+  plan::RankPlace place{
+      .data = mesh.axes.index(rank, "dp"),
+      .stage = mesh.axes.index(rank, "pp"),
+      .tensor = mesh.axes.index(rank, "tp"),
+      .dp = mesh.axes.group_of(rank, {"dp"}),
+      .model = mesh.axes.group_of(rank, sharded ? std::vector<std::string>{"dp", "pp", "tp"}
+                                                : std::vector<std::string>{"pp", "tp"}),
+      .stages = mesh.axes.group_of(rank, {"pp"}),
+      .tp = mesh.axes.group_of(rank, {"tp"})};
+  const int tensor_ranks = mesh.axes.size("tp");
+  const int grains = options.tensor_grains > 0 ? options.tensor_grains : tensor_ranks;
+  if (grains < tensor_ranks) {
+    throw UsageError(base::str("Training: ", tensor_ranks, " tensor-parallel ranks share ", grains,
+                               " tensor grains; one each at least."));
+  }
+  context_.tensor =
+      plan::place_of(grains, tensor_ranks, place.tensor, options.sequence && tensor_ranks > 1);
+  pipeline_ = {.schedule = options.schedule,
+               .stages = mesh.axes.size("pp"),
+               .chunks = std::max(options.chunks, plan::fewest_chunks(options.schedule))};
+  context_.world = mesh.world;
+  plan_step(place);
+}
+
+Training::Training(std::shared_ptr<ProcessGroup> world, const TrainingOptions& options)
+    : options_(options) {
+  const int ranks = world->size();
+  check_options(options, ranks);
+  context_.world = std::move(world);
+  plan_step(plan::data_place(ranks, context_.world->rank()));
+}
+
+void Training::plan_step(const plan::RankPlace& place) {
+  place_ = place;
+  const auto ranks = static_cast<int>(place.dp.size());
+  const bool pipelined = pipeline_.stages > 1 || pipeline_.chunks > 1;
+  inputs_.batch = plan::plan_batch(options_.global_batch, options_.micro_batch, options_.grains);
   inputs_.leaves =
       plan::plan_leaves(inputs_.batch.grains, ranks,
-                        options.shard >= Shard::zero2 ? plan::LeafAssignment::round_robin
-                                                      : plan::LeafAssignment::contiguous,
-                        options.replicas);
-  inputs_.shards.options = shard;
-  context_.world = std::move(world);
-  context_.seed = options.seed;
-  make_groups(context_, shard, plan::data_place(ranks, context_.world->rank()));
+                        options_.shard >= Shard::zero2 ? plan::LeafAssignment::round_robin
+                                                       : plan::LeafAssignment::contiguous,
+                        options_.replicas);
+  inputs_.shards.options = {.stage = options_.shard,
+                            .ranks = options_.shard == Shard::none ? 1 : ranks / options_.replicas,
+                            .replicas = options_.replicas,
+                            .prefetch = options_.prefetch,
+                            .reshard = pipelined ? Reshard::never : options_.reshard};
+  inputs_.stage = place.stage;
+  for (int rank = 0; rank < ranks && pipelined; ++rank) {
+    pipeline_.micro_batches = static_cast<int>(inputs_.leaves.leaves_of(rank).size()) *
+                              inputs_.batch.micro_batches_per_grain;
+    inputs_.schedules.push_back(plan::plan_pipeline(pipeline_));
+  }
+  context_.seed = options_.seed;
+  make_groups(context_, inputs_.shards.options, place);
+}
+
+std::shared_ptr<LayerNet> Training::build_layers(const std::function<void(Layers&)>& add) {
+  Layers layers;
+  add(layers);
+  const int64_t count = LayerNet::count(layers);
+  std::vector<std::pair<int64_t, int64_t>> runs = {{0, count}};
+  if (inputs_.pipelined()) {
+    const plan::PipelineSchedule& shape = inputs_.schedules.front();
+    const std::vector<plan::ModelChunk> pieces = plan::cut_layers(count, shape.virtual_stages());
+    runs.clear();
+    for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+      const auto& piece = pieces[static_cast<size_t>(shape.virtual_stage(place_.stage, chunk))];
+      runs.emplace_back(piece.first_layer, piece.last_layer);
+    }
+  }
+  const BuildScope scope(context_);
+  net_ = torch_inside::deferred([&] { return std::make_shared<LayerNet>(layers, runs); });
+  return net_;
 }
 
 Training::~Training() = default;
@@ -70,16 +151,34 @@ TrainingOptimizer Training::adamw(const std::shared_ptr<torch::nn::Module>& modu
   const auto init_of = options_.init_of ? options_.init_of : [&](const std::string& path) {
     return default_init(*module, path);
   };
-  state_ = std::make_unique<ModelState>(
-      *module, ties, init_of,
-      ModelStateOptions{.shard = inputs_.shards.options,
-                        .offload = options_.offload,
-                        .offload_folder = options_.offload_folder,
-                        .adamw = {.beta1 = options.beta1,
-                                  .beta2 = options.beta2,
-                                  .eps = options.eps,
-                                  .weight_decay = options.weight_decay}},
-      context_, inputs_);
+  ModelStateOptions state_options{.shard = inputs_.shards.options,
+                                  .offload = options_.offload,
+                                  .offload_folder = options_.offload_folder,
+                                  .adamw = {.beta1 = options.beta1,
+                                            .beta2 = options.beta2,
+                                            .eps = options.eps,
+                                            .weight_decay = options.weight_decay}};
+  std::vector<plan::Tie> all_ties = ties;
+  if (net_ != nullptr && net_.get() == module.get()) {
+    all_ties.insert(all_ties.end(), net_->ties().begin(), net_->ties().end());
+    state_options.slice_of = [this](const std::string& path) { return net_->slice_of(path); };
+    state_options.chunk_of = [this](const std::string& path) { return net_->chunk_of(path); };
+    if (inputs_.pipelined()) {
+      const plan::PipelineSchedule& shape = inputs_.schedules.front();
+      state_options.messages =
+          std::make_shared<StageMessages>(*context_.world, place_.stages, shape);
+      state_options.has_losses =
+          shape.stage_of(shape.virtual_stages() - 1) == place_.stage && place_.tensor == 0;
+    } else {
+      state_options.has_losses = place_.tensor == 0;
+    }
+  } else if (place_.stages.size() * place_.tp.size() > 1) {
+    throw UsageError(
+        "Training: over a mesh with pp or tp the model is what build_layers gave: pass it to "
+        "adamw.");
+  }
+  state_ =
+      std::make_unique<ModelState>(*module, all_ties, init_of, state_options, context_, inputs_);
   return TrainingOptimizer(this);
 }
 
@@ -187,6 +286,24 @@ void TrainingStep::backward(const at::Tensor& loss, int64_t weight) {
   open_ = false;
   const double total = static_cast<double>(training_->options_.global_batch * training_->terms_);
   training_->state_->runner().backward(loss, 1 / total);
+}
+
+void TrainingStep::run(const std::shared_ptr<LayerNet>& net, const LayerLoss& loss) {
+  Training& training = *training_;
+  if (net != training.net_) {
+    throw UsageError("Training: step.run takes the net that build_layers gave.");
+  }
+  if (open_ || exhausted_) {
+    throw UsageError("Training: step.run is all of a step: once, and without a loop over it.");
+  }
+  StepCompute compute;
+  compute.forward = [&](const plan::Step& op, const at::Tensor& input) {
+    const TrainingBatch batch = training.read({op.leaf, op.micro});
+    return net->run_chunk(op.chunk, input.defined() ? input : batch.x, batch.y, loss);
+  };
+  const double total = static_cast<double>(training.options_.global_batch * training.terms_);
+  training.state_->runner().compute(compute, 1 / total);
+  exhausted_ = true;
 }
 
 void TrainingOptimizer::step(TrainingStep& step) {

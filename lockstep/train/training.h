@@ -31,6 +31,7 @@
 #include "lockstep/comm/rank_context.h"
 #include "lockstep/input/sample_order.h"
 #include "lockstep/torch_inside/deferred.h"
+#include "lockstep/train/layer_list.h"
 #include "lockstep/train/model_state.h"
 
 namespace lockstep {
@@ -54,6 +55,21 @@ struct TrainingOptions {
   /// How the parameter at a path is drawn; not set: tensors of two or more dimensions normal,
   /// 1 / sqrt(elements a row); vectors whose name ends in "weight" ones; everything else zeros.
   std::function<plan::Init(const std::string& path)> init_of = {};
+  // Of a model that is built as layers over a Mesh.
+  std::string schedule = "1f1b";  // of the stages' work: plan/pipeline_schedule.h
+  int chunks = 1;                 // pieces of the model on each stage
+  bool sequence = false;          // tensor-parallel ranks divide the sequence between layers
+  int tensor_grains = 0;          // that layers are computed in; 0: the tensor-parallel ranks
+};
+
+/// The ranks of a job as a grid with the axes dp, pp and tp, in any order and number.
+struct Mesh {
+  /// "dp=2 pp=2 tp=2", outermost first. Throws UsageError: not as many ranks as `world` has, or
+  /// another axis.
+  static Mesh parse(const std::string& text, std::shared_ptr<ProcessGroup> world);
+
+  plan::Mesh axes;
+  std::shared_ptr<ProcessGroup> world;
 };
 
 struct TrainingOptimizerOptions {
@@ -98,6 +114,9 @@ class TrainingStep {
   /// `weight` how many there are. Throws UsageError: not the terms that the step was planned with,
   /// or no micro-batch is open.
   void backward(const at::Tensor& loss, int64_t weight);
+
+  /// In place of a loop over micro-batches: all of this rank's part of a step, for a net of layers.
+  void run(const std::shared_ptr<LayerNet>& net, const LayerLoss& loss);
 
   int64_t number() const { return number_; }  // from 0
   /// After the optimizer's step: the mean over the step's terms, of all ranks.
@@ -163,6 +182,8 @@ class Training {
  public:
   /// All ranks of `world` make it alike. Throws UsageError: batch or layout do not fit.
   Training(std::shared_ptr<ProcessGroup> world, const TrainingOptions& options);
+  /// The same for a model that is cut and divided over the axes of a mesh.
+  Training(const Mesh& mesh, const TrainingOptions& options);
   ~Training();
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
@@ -173,6 +194,9 @@ class Training {
     return torch_inside::deferred(
         [&] { return std::make_shared<M>(std::forward<Arguments>(arguments)...); });
   }
+
+  /// The layers that `add` lists, of which this rank makes its own; the layout is the mesh's.
+  std::shared_ptr<LayerNet> build_layers(const std::function<void(Layers&)>& add);
 
   /// Draws the start values and makes the optimizer; once. `ties` as in Task::ties. Parameters are
   /// float32. From here on the module's parameters belong to this object, which must outlive its
@@ -211,12 +235,16 @@ class Training {
   using Sample = torch::data::Example<>;
   TrainingSteps steps_over(int64_t size, std::function<Sample(int64_t)> get, int64_t count);
   TrainingBatch read(const plan::Round& round);
-  void count_memory();
 
   TrainingOptions options_;
   RankContext context_;
+  void plan_step(const plan::RankPlace& place);
+
   plan::StepInputs inputs_;
+  plan::RankPlace place_;
+  plan::PipelineOptions pipeline_;
   std::shared_ptr<torch::nn::Module> module_;
+  std::shared_ptr<LayerNet> net_;  // the same, of layers
   std::unique_ptr<ModelState> state_;
   TrainingOptimizerOptions optimizer_;
   input::SampleOrder order_;

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
 #include "lockstep/files/tokenizer.h"
 #include "lockstep/memory/counting_allocator.h"
@@ -69,8 +70,16 @@ Run run_of(net::Endpoint& endpoint, const std::string& folder) {
   return {run.at("folder").get<std::string>(), plan::from_json(run.at("config"))};
 }
 
+/// What `lockstep verify` asks of the ranks beside training.
+struct Verification {
+  std::string witness_folder;  // what was computed is written there; empty: nowhere
+  std::string plant;           // a name of base/planted_fault.h; empty: none
+};
+
 /// `folder`: empty where rank 0 is on another host.
-int train(const Environment& environment, const std::string& folder, const TaskFactories& tasks) {
+int train(const Environment& environment, const std::string& folder, const TaskFactories& tasks,
+          const Verification& verification) {
+  base::planted_fault = base::fault_named(verification.plant);
   const Requests& requests = catch_requests();
   return run_ranks(environment, [&](net::Endpoint& endpoint) {
     const Run run = run_of(endpoint, folder);
@@ -79,6 +88,7 @@ int train(const Environment& environment, const std::string& folder, const TaskF
                      .console_fd = environment.console_fd,
                      .stop_requested = &requests.stop,
                      .save_requests = &requests.saves,
+                     .witness_folder = verification.witness_folder,
                      .tasks = tasks},
                     endpoint);
     return trainer.run().stopped ? kStoppedOnRequest : 0;
@@ -143,7 +153,11 @@ int run(int argc, char** argv, const TaskFactories& tasks) {
   std::string run_folder;
   CLI::App* train_command = app.add_subcommand("train", "Train as the run folder's config says");
   train_command->add_option("RUN_FOLDER", run_folder, "absent where rank 0 is on another host");
-  train_command->callback([&] { code = train(environment, run_folder, tasks); });
+  Verification verification;
+  train_command->add_option("--witness", verification.witness_folder,
+                            "folder for what each rank computed in each step");
+  train_command->add_option("--plant", verification.plant, "a fault, for tests of verification");
+  train_command->callback([&] { code = train(environment, run_folder, tasks, verification); });
 
   std::string file;
   std::string data;

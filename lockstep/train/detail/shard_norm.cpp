@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 
+#include "lockstep/base/planted_fault.h"
 #include "lockstep/kernels/norm.h"
 
 namespace lockstep::detail {
@@ -43,6 +44,9 @@ double ShardNorm::euclidean(const Gradient& gradient) {
       std::fill_n(sums, (piece.size() + plan::kNormChunk - 1) / plan::kNormChunk, 0.0);
     }
   }
+  if (base::planted(base::Fault::own_norm)) {
+    return std::sqrt(plan::tree_sum(chunk_sums_.data(), std::ssize(chunk_sums_)));
+  }
   const std::vector<int64_t> counts = plan_.counts();
   const auto rank = static_cast<size_t>(rank_);
   at::Tensor mine = at::empty({counts[rank]}, at::kDouble);
@@ -62,6 +66,7 @@ double ShardNorm::euclidean(const Gradient& gradient) {
   for (const plan::AddStep step : plan_.additions) {
     rising[static_cast<size_t>(step.into)] += rising[static_cast<size_t>(step.from)];
   }
+  if (base::planted(base::Fault::norm_counts_twice)) rising[0] += rising.back();
   return std::sqrt(rising[0]);
 }
 

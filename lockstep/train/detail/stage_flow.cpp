@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "lockstep/base/assert.h"
+#include "lockstep/base/planted_fault.h"
 
 namespace lockstep::detail {
 namespace {
@@ -77,6 +78,7 @@ void StageFlow::backward(const plan::Step& step, double seed) {
   at::Tensor of_input = flight.input.grad();
   // The chunk did not use its input.
   if (!of_input.defined()) of_input = at::zeros_like(flight.input.detach());
+  if (base::planted(base::Fault::lost_input_gradient)) of_input.zero_();
   if (stage_before(step.chunk) >= 0) {
     to_send_[key] = of_input;
   } else {
@@ -85,18 +87,33 @@ void StageFlow::backward(const plan::Step& step, double seed) {
 }
 
 std::vector<DeferredGradient> StageFlow::take_deferred(const plan::Step& step) {
-  return take(deferred_, key_of(step), "weights come after their backward");
+  std::vector<DeferredGradient> deferred =
+      take(deferred_, key_of(step), "weights come after their backward");
+  if (base::planted(base::Fault::dropped_weight_gradient)) deferred.pop_back();
+  if (base::planted(base::Fault::doubled_weight_gradient)) {
+    const DeferredGradient last = deferred.back();
+    deferred.back().compute = [last] { return last.compute() * 2; };
+  }
+  return deferred;
 }
 
 void StageFlow::send_forward(const plan::Step& step) {
   Flight& flight = flights_.at(key_of(step));
   messages_.send(StageMessages::Kind::activation, stage_, stage_after(step.chunk), flight.result);
+  if (base::planted(base::Fault::reused_send_buffer)) flight.result.fill_(7);
   flight.result = at::Tensor();
 }
 
 void StageFlow::recv_forward(const plan::Step& step) {
+  if (base::planted(base::Fault::swapped_micro_batches) && last_input_.defined()) {
+    inputs_[key_of(step)] = last_input_.clone();
+    last_input_ = messages_.recv(StageMessages::Kind::activation, stage_before(step.chunk), stage_);
+    return;
+  }
   inputs_[key_of(step)] =
       messages_.recv(StageMessages::Kind::activation, stage_before(step.chunk), stage_);
+  if (base::planted(base::Fault::swapped_micro_batches))
+    last_input_ = inputs_[key_of(step)].clone();
 }
 
 void StageFlow::send_backward(const plan::Step& step) {

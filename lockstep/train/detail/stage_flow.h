@@ -76,6 +76,7 @@ class StageFlow {
   std::map<Key, Flight> flights_;
   std::map<Key, std::vector<DeferredGradient>> deferred_;
   int most_in_flight_ = 0;
+  at::Tensor last_input_;  // of base::Fault::swapped_micro_batches
 };
 
 }  // namespace lockstep::detail

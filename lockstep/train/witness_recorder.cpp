@@ -1,0 +1,97 @@
+#include "lockstep/train/witness_recorder.h"
+
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+
+WitnessRecorder::WitnessRecorder(std::string folder, ModelState& state, RankContext& context,
+                                 bool speaks)
+    : folder_(std::move(folder)), state_(state), context_(context), speaks_(speaks) {
+  witness_.rank = context.world->rank();
+  witness_.table = state.params().table();
+  state.grads().on_leaf(
+      [this](int param, int leaf, const float* values) { see_leaf(param, leaf, values); });
+  context.see_activation = [this](std::string_view layer, const at::Tensor& x) {
+    see_activation(layer, x);
+  };
+}
+
+WitnessRecorder::~WitnessRecorder() {
+  state_.grads().on_leaf({});
+  context_.see_activation = {};
+}
+
+void WitnessRecorder::see_leaf(int param, int leaf, const float* values) {
+  const ModelParts* const parts = state_.parts();
+  if (parts != nullptr && !parts->counts[static_cast<size_t>(param)]) return;
+  const plan::Param& of = witness_.table.params[static_cast<size_t>(param)];
+  files::WitnessDigest seen{.kind = "leaf-gradient", .name = plan::logical_name(of), .leaf = leaf};
+  for (const plan::LogicalRun& run : plan::logical_runs(of, 0, of.numel)) {
+    if (run.first >= 0) seen.digest.add(seen.name, run.first, values + run.lo, run.size());
+  }
+  witness_.digests.push_back(std::move(seen));
+}
+
+/// By the place of each element in the whole micro-batch [samples, sequence, width]; divided
+/// activations are [slices, samples, positions of a slice, width].
+void WitnessRecorder::see_activation(std::string_view layer, const at::Tensor& x) {
+  const plan::TensorPlace& tensor = context_.tensor;
+  if (!context_.training || (!tensor.sequence && !speaks_)) return;
+  const at::Tensor values = x.detach().contiguous();
+  const float* const data = values.data_ptr<float>();
+  files::WitnessDigest seen{.kind = "activation",
+                            .name = std::string(layer),
+                            .leaf = context_.leaf,
+                            .micro = context_.micro};
+  if (values.dim() == 3) {
+    seen.digest.add(seen.name, 0, data, values.numel());
+  } else {
+    const int64_t slices = values.size(0), samples = values.size(1),
+                  run = values.size(2) * values.size(3);
+    const int64_t first = tensor.sequence ? tensor.local.lo : 0;
+    for (int64_t t = 0; t < slices; ++t) {
+      for (int64_t b = 0; b < samples; ++b) {
+        seen.digest.add(seen.name, (b * tensor.grains + first + t) * run,
+                        data + (t * samples + b) * run, run);
+      }
+    }
+  }
+  witness_.digests.push_back(std::move(seen));
+}
+
+void WitnessRecorder::write(int64_t step, double loss, double grad_norm) {
+  witness_.step = step;
+  witness_.loss = loss;
+  witness_.grad_norm = grad_norm;
+  const state::ParamStore& params = state_.params();
+  const std::vector<plan::Piece>& pieces = params.pieces();
+  const auto keep = [&](const char* kind, const plan::Piece& piece, const float* values) {
+    witness_.pieces.push_back({.kind = kind,
+                               .param = piece.param,
+                               .lo = piece.lo,
+                               .hi = piece.hi,
+                               .values = {values, values + piece.size()}});
+  };
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    keep("gradient", pieces[i], state_.grads().gradient(pieces[i]));
+    if (state_.adamw() == nullptr) continue;
+    keep("moment1", pieces[i], state_.adamw()->first_moment(i));
+    keep("moment2", pieces[i], state_.adamw()->second_moment(i));
+  }
+  if (params.units() != nullptr) {
+    params.for_each_piece(pieces, [&](const plan::Piece& piece, const float* values) {
+      keep("parameter", piece, values);
+    });
+  } else {
+    for (size_t p = 0; p < witness_.table.params.size(); ++p) {
+      const int index = static_cast<int>(p);
+      keep("parameter", {.param = index, .lo = 0, .hi = witness_.table.params[p].numel},
+           params.master(index));
+    }
+  }
+  files::write_witness(folder_, witness_);
+  witness_.digests.clear();
+  witness_.pieces.clear();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+/// Writes down what a rank computed in each step, for `lockstep verify` to compare with a run
+/// alone: digests of activations and of leaf gradients, sums of gradients, moments, parameters.
+#pragma once
+
+#include <string>
+
+#include "lockstep/files/witness_file.h"
+#include "lockstep/train/model_state.h"
+
+namespace lockstep {
+
+class WitnessRecorder {
+ public:
+  /// Watches `state` and `context`, which must outlive it, from now on. `speaks`: this rank speaks
+  /// for activations that all ranks of its tensor group have.
+  WitnessRecorder(std::string folder, ModelState& state, RankContext& context, bool speaks);
+  ~WitnessRecorder();
+
+  /// After a step: what it was is written to the folder.
+  void write(int64_t step, double loss, double grad_norm);
+
+ private:
+  void see_leaf(int param, int leaf, const float* values);
+  void see_activation(std::string_view layer, const at::Tensor& x);
+
+  std::string folder_;
+  ModelState& state_;
+  RankContext& context_;
+  bool speaks_;
+  files::StepWitness witness_;
+};
+
+}  // namespace lockstep
