@@ -16,7 +16,9 @@
 #include "lockstep/cli/eval.h"
 #include "lockstep/cli/generate.h"
 #include "lockstep/cli/run.h"
+#include "lockstep/cli/schedule.h"
 #include "lockstep/cli/tokenizer.h"
+#include "lockstep/cli/trace.h"
 #include "lockstep/cli/train.h"
 
 namespace lockstep::cli {
@@ -35,6 +37,8 @@ const std::vector<Subcommand>& subcommands() {
       {"generate", "text from a run's or a file's weights", generate_command},
       {"bench", "how fast collectives are here, in nccl-tests' columns", bench_command},
       {"run", "start any program as the ranks of a job, as torchrun would", run_command_of_ranks},
+      {"schedule", "a pipeline schedule as a picture, with its bubble", schedule_command},
+      {"trace", "what each rank of a run did, and when, as a picture", trace_command},
       {"data", "make training data, and look at them", data_command},
       {"tokenizer", "text to token ids, and back", tokenizer_command},
       {"doctor", "what this machine has, and what to do about what it lacks", doctor_command},

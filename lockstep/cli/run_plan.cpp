@@ -17,14 +17,36 @@ namespace {
 struct StepPlan {
   plan::BatchPlan batch;
   plan::LeafSchedule schedule;
+  std::vector<plan::RankPlace> places;  // of all ranks
 
   StepPlan(const plan::TrainConfig& config, int ranks)
-      : batch(plan::batch_of(config)), schedule(plan::leaves_of(config, ranks)) {}
+      : batch(plan::batch_of(config)),
+        schedule(plan::leaves_of(config, plan::data_ranks(config, ranks))) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      places.push_back(plan::place_in(config, ranks, rank));
+    }
+  }
+
+  std::vector<int> leaves_of(int rank) const {
+    return schedule.leaves_of(places[static_cast<size_t>(rank)].data);
+  }
+
+  /// " | stage 1, grains 2 to 3"; empty where every rank has the whole model.
+  std::string part_text(const plan::TrainConfig& config, int rank) const {
+    const plan::RankPlace& place = places[static_cast<size_t>(rank)];
+    std::string text;
+    if (config.parallel.pipeline > 1) text += base::str(" | stage ", place.stage);
+    if (config.parallel.tensor > 1) {
+      const plan::LeafRange grains = plan::tensor_place_of(config, place.tensor).local;
+      text += base::str(" | grains ", grains.lo, " to ", grains.hi - 1, " of each layer");
+    }
+    return text;
+  }
 
   /// The sequences of each of `rank`'s leaves; leaves that follow each other make one run.
   std::vector<plan::SampleRange> samples_of(int rank) const {
     std::vector<plan::SampleRange> runs;
-    for (const int leaf : schedule.leaves_of(rank)) {
+    for (const int leaf : leaves_of(rank)) {
       const plan::SampleRange samples{batch.samples(leaf, 0).lo,
                                       batch.samples(leaf, batch.micro_batches_per_grain - 1).hi};
       if (!runs.empty() && runs.back().hi == samples.lo) {
@@ -89,7 +111,7 @@ std::string run_plan_text(const plan::TrainConfig& config, int ranks, const RunD
                 count_text(step.batch.micro_batches_per_grain, "micro-batch"), " each\n");
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<std::string> leaves;
-    for (const int leaf : step.schedule.leaves_of(rank)) leaves.push_back(std::to_string(leaf));
+    for (const int leaf : step.leaves_of(rank)) leaves.push_back(std::to_string(leaf));
     std::vector<std::string> samples;
     for (const plan::SampleRange& run : step.samples_of(rank)) {
       samples.push_back(base::str(run.lo, " to ", run.hi - 1));
@@ -97,7 +119,8 @@ std::string run_plan_text(const plan::TrainConfig& config, int ranks, const RunD
     std::string name = base::str("rank ", rank);
     name.resize(std::max<size_t>(10, name.size() + 1), ' ');
     text += base::str(name, leaves.size() == 1 ? "leaf " : "leaves ", base::joined(leaves),
-                      ": sequences ", base::joined(samples), " of each step\n");
+                      ": sequences ", base::joined(samples), " of each step",
+                      step.part_text(config, rank), "\n");
   }
   text += base::str("run       ", count_text(config.run.steps, "step"));
   if (data.train) {
@@ -116,7 +139,7 @@ nlohmann::json run_plan_json(const plan::TrainConfig& config, int ranks, const R
     nlohmann::json samples = nlohmann::json::array();
     for (const plan::SampleRange& run : step.samples_of(rank)) samples.push_back({run.lo, run.hi});
     per_rank.push_back(
-        {{"rank", rank}, {"leaves", step.schedule.leaves_of(rank)}, {"samples", samples}});
+        {{"rank", rank}, {"leaves", step.leaves_of(rank)}, {"samples", samples}});
   }
   nlohmann::json plan = {{"global_batch", step.batch.global_batch},
                          {"micro_batch", step.batch.micro_batch},

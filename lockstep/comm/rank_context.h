@@ -23,6 +23,10 @@ struct RankContext {
   std::shared_ptr<ProcessGroup> tp;     // the grains of this rank's layers
   std::shared_ptr<ProcessGroup> model;  // all that together hold a replica: norms
   std::shared_ptr<ProcessGroup> all;    // every rank: losses
+  std::shared_ptr<ProcessGroup> tie;    // first and last stage: uses of a tied parameter
+  /// The ranks of dp, for comparisons that are no part of steps; the world where it is the same.
+  std::shared_ptr<ProcessGroup> peers;
+  int part = 0;  // of the model, that this rank holds
   plan::TensorPlace tensor = {};
   /// Where Lockstep's linear layers leave their weights' gradients; null: backward computes them.
   std::shared_ptr<WeightQueue> weight_queue;

@@ -9,10 +9,10 @@
 namespace lockstep::plan {
 namespace {
 
-/// The maximal whole subtrees of the chunks that `rank` owns.
-std::vector<LeafRange> nodes_of(const NormChunks& chunks, const ShardLayout& layout, int rank) {
+/// The maximal whole subtrees of the chunks that a rank owns.
+std::vector<LeafRange> nodes_of(const NormChunks& chunks, const std::vector<Piece>& pieces) {
   std::vector<LeafRange> runs;
-  for (const Piece& piece : layout.pieces(rank)) {
+  for (const Piece& piece : pieces) {
     LOCKSTEP_ASSERT(piece.lo % kNormChunk == 0, "no chunk is divided");
     const int64_t first = chunks.first_chunk[static_cast<size_t>(piece.param)];
     runs.push_back({static_cast<int>(first + piece.lo / kNormChunk),
@@ -38,12 +38,18 @@ std::vector<int64_t> NormPlan::counts() const {
 }
 
 NormPlan plan_norm(const ParamTable& table, const ShardLayout& layout) {
+  std::vector<std::vector<Piece>> owned;
+  for (int rank = 0; rank < layout.options.ranks; ++rank) owned.push_back(layout.pieces(rank));
+  return plan_norm(table, owned);
+}
+
+NormPlan plan_norm(const ParamTable& table, const std::vector<std::vector<Piece>>& owned) {
   NormPlan plan{.chunks = plan_norm_chunks(table), .nodes = {}, .place = {}, .additions = {}};
   LOCKSTEP_ASSERT(plan.chunks.chunks < std::numeric_limits<int>::max(),
                   "the sum tree counts its leaves in an int");
   std::vector<LeafRange> all;
-  for (int rank = 0; rank < layout.options.ranks; ++rank) {
-    plan.nodes.push_back(nodes_of(plan.chunks, layout, rank));
+  for (const std::vector<Piece>& pieces : owned) {
+    plan.nodes.push_back(nodes_of(plan.chunks, pieces));
     all.insert(all.end(), plan.nodes.back().begin(), plan.nodes.back().end());
   }
   std::vector<size_t> order(all.size());

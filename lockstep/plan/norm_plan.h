@@ -24,5 +24,8 @@ struct NormPlan {
 };
 
 NormPlan plan_norm(const ParamTable& table, const ShardLayout& layout);
+/// The same where ranks hold parts of a model: `owned` are the pieces that each rank brings, of
+/// parameters of `table`, which has those of all parts. Each element once.
+NormPlan plan_norm(const ParamTable& table, const std::vector<std::vector<Piece>>& owned);
 
 }  // namespace lockstep::plan

@@ -52,13 +52,45 @@ class StepBytes {
         std::vector<std::vector<LeafRange>> terms;
         for (int r = 0; r < inputs_.leaves.ranks; ++r)
           terms.push_back(leaf_terms(inputs_.leaves, r));
+        if (inputs_.part) {
+          // As long as terms are few they travel with the call: each rank reads those of others.
+          terms.emplace_back();
+          const int place = inputs_.part->has_losses ? rank_ : inputs_.leaves.ranks;
+          bytes_.all +=
+              all_reduce_bytes(plan_sum(inputs_.batch.grains, terms), place, 1, kSumBytes);
+          return;
+        }
         bytes_.dp += all_reduce(inputs_.algorithms, plan_sum(inputs_.batch.grains, terms), rank_, 1,
                                 kSumBytes);
         return;
       }
       case StepOp::norm:
+        if (inputs_.part) {
+          bytes_.model += direct_all_gather_bytes(inputs_.part->model_rank,
+                                                  inputs_.part->norm.counts(), kSumBytes);
+          return;
+        }
         if (!shards.sharded()) return;
         bytes_.shard += all_gather(plan_norm(inputs_.table, shards).counts(), kSumBytes);
+        return;
+      case StepOp::recv_forward:
+      case StepOp::recv_backward:
+        bytes_.pp += inputs_.part->message_bytes + kMessageHeaderBytes;
+        return;
+      case StepOp::tie: {
+        const Param& param = inputs_.table.params[static_cast<size_t>(step.param)];
+        if (param.elsewhere.empty()) return;
+        // The first stage is rank 0 of the two; uses are added in name order.
+        const int own = inputs_.stage == 0 ? 0 : 1;
+        const int place = param.uses[0] < param.elsewhere[0] ? 0 : 1;
+        std::vector<std::vector<LeafRange>> terms(2);
+        terms[static_cast<size_t>(own)] = {{place, place + 1}};
+        terms[static_cast<size_t>(1 - own)] = {{1 - place, 2 - place}};
+        bytes_.tie += all_reduce_bytes(plan_sum(2, terms), own, param.numel, kElementBytes);
+        return;
+      }
+      case StepOp::forward:
+        if (inputs_.part) bytes_.tp += inputs_.part->tensor_bytes;
         return;
       default:
         return;
@@ -107,18 +139,25 @@ int64_t GroupBytes::of(const std::string& group) const {
   if (group == "dp") return dp;
   if (group == "shard") return shard;
   if (group == "gather") return gather;
+  if (group == "tp") return tp;
+  if (group == "pp") return pp;
+  if (group == "tie") return tie;
+  if (group == "model") return model;
+  if (group == "all") return all;
   return group == "replica" ? replica : 0;
 }
 
 GroupBytes planned_bytes(const StepInputs& inputs, int rank) {
   StepBytes bytes(inputs, rank);
-  for (const Step& step : data_parallel_program(inputs, rank).steps) bytes.add(step);
+  for (const Step& step : step_program(inputs, rank).steps) bytes.add(step);
   return bytes.sum();
 }
 
 int64_t forward_bytes(const StepInputs& inputs, int rank) {
   StepBytes bytes(inputs, rank);
-  for (const UnitStep& step : forward_units(inputs.shards, false)) bytes.add(step_of(step));
+  for (const UnitStep& step : forward_units(inputs.shards, false)) {
+    if (step.op == UnitStep::Op::gather) bytes.add(step_of(step));
+  }
   return bytes.sum().gather;
 }
 

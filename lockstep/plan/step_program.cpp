@@ -2,11 +2,10 @@
 
 #include "lockstep/base/assert.h"
 #include "lockstep/base/str.h"
+#include "lockstep/plan/detail/program_parts.h"
 
 namespace lockstep::plan {
-namespace {
 
-/// The uses of the bucket's tied parameters are added.
 void fold_uses(const StepInputs& inputs, int bucket, int leaf, std::vector<Step>& steps) {
   for (const int param : inputs.buckets.buckets[static_cast<size_t>(bucket)].params) {
     if (inputs.table.params[static_cast<size_t>(param)].uses.size() < 2) continue;
@@ -14,12 +13,22 @@ void fold_uses(const StepInputs& inputs, int bucket, int leaf, std::vector<Step>
   }
 }
 
-void on_units(const std::vector<UnitStep>& units, std::vector<Step>& steps) {
-  for (const UnitStep& step : units) steps.push_back(step_of(step));
-}
-
 int num_buckets(const StepInputs& inputs) {
   return static_cast<int>(inputs.buckets.buckets.size());
+}
+
+std::vector<LeafRange> folded_nodes(const StepInputs& inputs, int rank) {
+  if (!inputs.shards.sharded()) return {{}};
+  std::vector<LeafRange> nodes;
+  const LeafRounds sums = leaf_rounds(inputs, rank);
+  for (const RoundNode& node : sums.rounds[0]) nodes.push_back(node.leaves);
+  return nodes;
+}
+
+namespace {
+
+void on_units(const std::vector<UnitStep>& units, std::vector<Step>& steps) {
+  for (const UnitStep& step : units) steps.push_back(step_of(step));
 }
 
 /// Leaves in contiguous runs, folded locally, reduced after the last.
@@ -27,12 +36,7 @@ void folded_locally(const StepInputs& inputs, int rank, std::vector<Step>& steps
   const int buckets = num_buckets(inputs);
   const LeafRange run = inputs.leaves.run_of(rank);
   const bool reduce_at_once = inputs.overlap && run.size() > 0;
-  std::vector<LeafRange> nodes = {{}};
-  if (inputs.shards.sharded()) {
-    nodes.clear();
-    const LeafRounds sums = leaf_rounds(inputs, rank);
-    for (const RoundNode& node : sums.rounds[0]) nodes.push_back(node.leaves);
-  }
+  const std::vector<LeafRange> nodes = folded_nodes(inputs, rank);
   const auto reduce = [&](int bucket) {
     for (const LeafRange node : nodes) {
       steps.push_back({.op = StepOp::reduce, .bucket = bucket, .node = node});
@@ -137,6 +141,20 @@ Step step_of(const UnitStep& step) {
   return {.op = StepOp::release, .unit = step.unit};
 }
 
+void end_of_step(const StepInputs& inputs, std::vector<Step>& steps) {
+  const ShardLayout& shards = inputs.shards;
+  for (int bucket = 0; bucket < num_buckets(inputs) && shards.options.replicas > 1; ++bucket) {
+    steps.push_back({.op = StepOp::across, .bucket = bucket});
+  }
+  steps.push_back({.op = StepOp::loss});
+  steps.push_back({.op = StepOp::norm});
+  steps.push_back({.op = StepOp::update});
+  for (int bucket = 0; bucket < num_buckets(inputs); ++bucket) {
+    if (!shards.sharded() || shards.gathers()) break;
+    steps.push_back({.op = StepOp::publish, .bucket = bucket});
+  }
+}
+
 StepProgram data_parallel_program(const StepInputs& inputs, int rank) {
   LOCKSTEP_ASSERT(inputs.leaves.grains == inputs.batch.grains,
                   "the schedule hands out the leaves of this batch");
@@ -151,17 +169,12 @@ StepProgram data_parallel_program(const StepInputs& inputs, int rank) {
   } else {
     folded_locally(inputs, rank, steps);
   }
-  for (int bucket = 0; bucket < num_buckets(inputs) && shards.options.replicas > 1; ++bucket) {
-    steps.push_back({.op = StepOp::across, .bucket = bucket});
-  }
-  steps.push_back({.op = StepOp::loss});
-  steps.push_back({.op = StepOp::norm});
-  steps.push_back({.op = StepOp::update});
-  for (int bucket = 0; bucket < num_buckets(inputs); ++bucket) {
-    if (!shards.sharded() || shards.gathers()) break;
-    steps.push_back({.op = StepOp::publish, .bucket = bucket});
-  }
+  end_of_step(inputs, steps);
   return program;
+}
+
+StepProgram step_program(const StepInputs& inputs, int rank) {
+  return inputs.pipelined() ? pipeline_program(inputs, rank) : data_parallel_program(inputs, rank);
 }
 
 SumPlan reduce_plan(const StepInputs& inputs) {
@@ -213,11 +226,27 @@ std::vector<LeafRange> leaf_terms(const LeafSchedule& leaves, int rank) {
 std::string text(const Step& step) {
   const std::string node =
       step.node.size() > 0 ? base::str(" (", step.node.lo, ",", step.node.hi, ")") : "";
+  const std::string chunk = step.chunk > 0 ? base::str(" c", step.chunk) : "";
+  const std::string micro = base::str(chunk, " ", step.leaf, ".", step.micro);
   switch (step.op) {
     case StepOp::forward:
-      return base::str("forward ", step.leaf, ".", step.micro);
+      return "forward" + micro;
     case StepOp::backward:
-      return base::str("backward ", step.leaf, ".", step.micro);
+      return "backward" + micro;
+    case StepOp::weight:
+      return "weight" + micro;
+    case StepOp::send_forward:
+      return "send_forward" + micro;
+    case StepOp::recv_forward:
+      return "recv_forward" + micro;
+    case StepOp::send_backward:
+      return "send_backward" + micro;
+    case StepOp::recv_backward:
+      return "recv_backward" + micro;
+    case StepOp::complete:
+      return base::str("complete", chunk, " l", step.leaf);
+    case StepOp::tie:
+      return base::str("tie p", step.param, " l", step.leaf);
     case StepOp::phantom:
       return "phantom";
     case StepOp::gather:

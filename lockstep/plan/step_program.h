@@ -11,7 +11,13 @@
 ///     backward 0.0  gather u1  touch u0  reduce b0 (0,2)  touch u1  release u0  reduce b1 (0,2)
 ///                   settle b0 (0,2)  ...  release u1  release u2
 ///
-/// Operations between a forward or a backward and the next one belong to it: they may start while
+///   stage 1 of 2, 1F1B, 2 leaves, nothing sharded (plan/pipeline_schedule.h):
+///     recv_forward 0.0  forward 0.0   backward 0.0  send_backward 0.0  complete l0  fold b0 l0
+///     recv_forward 1.0  forward 1.0   backward 1.0  send_backward 1.0  complete l1  fold b0 l1
+///     reduce b0  loss  norm  update
+///
+/// In a pipeline the operations are done in turn; receives and awaited sums wait. Else:
+/// operations between a forward or a backward and the next one belong to it: they may start while
 /// it runs. Those on units start in the order of the list among themselves, and so do folds and
 /// reductions: each kind has a group of its own, so all ranks issue the same collectives of a group
 /// in the same order. A rank without a leaf in a round (a phantom round) has the round's operations
@@ -19,6 +25,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,30 +34,39 @@
 #include "lockstep/plan/buckets.h"
 #include "lockstep/plan/leaf_rounds.h"
 #include "lockstep/plan/norm_plan.h"
+#include "lockstep/plan/pipeline_schedule.h"
 #include "lockstep/plan/shard_layout.h"
 
 namespace lockstep::plan {
 
 enum class StepOp {
-  forward,   // leaf, micro
-  backward,  // leaf, micro
-  phantom,   // a round without a leaf for this rank begins: collectives only
-  gather,    // unit: its parameters are brought together from all shards
-  touch,     // unit: what follows on units waits until the computation has come to it
-  release,   // unit: its gathered parameters are freed
-  fold_use,  // param, leaf: gradients of a tied parameter's uses are added, in name order
-  fold,      // bucket, leaf: the leaf's gradients of this bucket join the rank's partial sums
-  reduce,    // bucket, node: partial sums of all ranks meet, in the order of the sum tree
-  settle,    // bucket, node: the owner's slice of the sum joins those before it
-  across,    // bucket: the sums of all replicas meet
-  loss,      // the leaves' losses meet
-  norm,      // all reductions are complete; the gradient's norm is taken
-  update,    // the optimizer
-  publish,   // bucket: every rank gets the updated parameters of all shards
+  forward,        // chunk, leaf, micro
+  backward,       // chunk, leaf, micro
+  weight,         // chunk, leaf, micro: the gradients of weights that its backward left
+  send_forward,   // chunk, leaf, micro: the result goes to the next piece of the model
+  recv_forward,   // chunk, leaf, micro: what the piece before gave
+  send_backward,  // chunk, leaf, micro: the gradient of the input goes back
+  recv_backward,  // chunk, leaf, micro: the gradient of the result
+  complete,       // chunk, leaf: no gradient of the leaf is owed any more
+  tie,            // param, leaf: uses in other pieces of the model and these meet
+  phantom,        // a round without a leaf for this rank begins: collectives only
+  gather,         // unit: its parameters are brought together from all shards
+  touch,          // unit: what follows on units waits until the computation has come to it
+  release,        // unit: its gathered parameters are freed
+  fold_use,       // param, leaf: gradients of a tied parameter's uses are added, in name order
+  fold,           // bucket, leaf: the leaf's gradients of this bucket join the rank's partial sums
+  reduce,         // bucket, node: partial sums of all ranks meet, in the order of the sum tree
+  settle,         // bucket, node: the owner's slice of the sum joins those before it
+  across,         // bucket: the sums of all replicas meet
+  loss,           // the leaves' losses meet
+  norm,           // all reductions are complete; the gradient's norm is taken
+  update,         // the optimizer
+  publish,        // bucket: every rank gets the updated parameters of all shards
 };
 
 struct Step {
   StepOp op;
+  int chunk = 0;
   int leaf = -1;
   int micro = -1;
   int bucket = -1;
@@ -68,6 +84,18 @@ struct StepProgram {
   std::vector<Step> steps;
 };
 
+/// Bytes that travel before each activation or gradient between stages: type and sizes.
+inline constexpr int64_t kMessageHeaderBytes = 72;
+
+/// Of a model that ranks hold parts of: what a rank's step moves beside its data-parallel groups.
+struct PartTraffic {
+  NormPlan norm;  // over the ranks that together hold a replica, of which this is
+  int model_rank = 0;
+  bool has_losses = true;
+  int64_t message_bytes = 0;  // of a micro-batch's activation between stages
+  int64_t tensor_bytes = 0;   // of its forward and backward, among the ranks of its layers
+};
+
 /// Everything the programs of all ranks are made of.
 struct StepInputs {
   BatchPlan batch;
@@ -80,6 +108,16 @@ struct StepInputs {
   AlgorithmTable algorithms = {};
   /// Direct reduces are messages too; else one pass over shared memory.
   bool sends_messages = false;
+  /// Of a pipeline: the schedule of each data-parallel rank's stream of micro-batches, and this
+  /// stage. Empty: the model is not cut.
+  std::vector<PipelineSchedule> schedules = {};
+  int stage = 0;
+  std::optional<PartTraffic> part = {};
+
+  bool pipelined() const { return !schedules.empty(); }
+  /// Leaves have gradient buffers of their own: the next begins before the weights of the one
+  /// before are done.
+  bool leaves_apart() const { return pipelined() && schedules.front().splits_weight; }
 };
 
 /// The step of a rank in data parallelism, sharded as `inputs.shards` says.
@@ -90,6 +128,14 @@ struct StepInputs {
 ///
 /// Before the reduces of a bucket come the folds of the rank's leaves for it.
 StepProgram data_parallel_program(const StepInputs& inputs, int rank);
+
+/// The same of a stage of a pipeline. All leaves of the rank go through in one stream; gradients
+/// accumulate in ascending order in every schedule. With zero3 the stage's units are gathered at
+/// the start and stay.
+StepProgram pipeline_program(const StepInputs& inputs, int rank);
+
+/// The one of the two that the inputs ask for.
+StepProgram step_program(const StepInputs& inputs, int rank);
 
 /// The terms that all ranks bring to each reduce, where nothing is sharded.
 SumPlan reduce_plan(const StepInputs& inputs);
@@ -110,7 +156,12 @@ struct GroupBytes {
   int64_t shard = 0;    // reductions to owners, and the norm
   int64_t gather = 0;   // parameters
   int64_t replica = 0;  // reductions over replicas
-  int64_t total() const { return dp + shard + gather + replica; }
+  int64_t tp = 0;       // sums of tensor grains
+  int64_t pp = 0;       // activations and their gradients that a stage receives
+  int64_t tie = 0;      // uses of a tied parameter on two stages
+  int64_t model = 0;    // the norm, where ranks hold parts
+  int64_t all = 0;      // the loss, the same
+  int64_t total() const { return dp + shard + gather + replica + tp + pp + tie + model + all; }
   /// By the group's name; 0 for one that steps do not communicate in.
   int64_t of(const std::string& group) const;
 };

@@ -147,6 +147,9 @@ std::vector<std::string> preset_names();
 /// Token ids of the model: model.vocab, or where that is "auto" the tokenizer's.
 int64_t resolved_vocab(const TrainConfig& config);
 
+/// Inner width of the feed-forward part: model.ffn, or what it is by default.
+int64_t feed_forward_width(const TrainConfig& config);
+
 /// Parameters of the model, a tied head counted once.
 int64_t parameter_count(const TrainConfig& config);
 

@@ -8,6 +8,8 @@
 #include "lockstep/base/str.h"
 #include "lockstep/plan/batch_plan.h"
 #include "lockstep/plan/offload.h"
+#include "lockstep/plan/pipeline_check.h"
+#include "lockstep/plan/run_layout.h"
 #include "lockstep/plan/shard_layout.h"
 #include "lockstep/plan/tokenizers.h"
 #include "lockstep/plan/train_config.h"
@@ -70,6 +72,95 @@ void check_batch(const TrainConfig& config, int ranks) {
     const std::string fits = settings_that_fit(config, ranks);
     throw UsageError(error.what() + (fits.empty() ? fits : "\n  This fits:" + fits));
   }
+}
+
+/// Grains have equal shapes: each number divides what it cuts.
+void check_grains(const TrainConfig& config, int64_t grains) {
+  if (grains < config.parallel.tensor) {
+    throw UsageError(base::str("parallel.tensor = ", config.parallel.tensor,
+                               " ranks share numerics.tensor_grains = ", grains,
+                               " grains, one each at least.\n  This fits: --set "
+                               "numerics.tensor_grains=",
+                               config.parallel.tensor));
+  }
+  const auto& model = config.model;
+  const std::pair<const char*, int64_t> sizes[] = {
+      {"model.heads", model.heads},
+      {"model.kv_heads", model.kv_heads > 0 ? model.kv_heads : model.heads},
+      {"the inner width (model.ffn)", feed_forward_width(config)},
+      {"model.context", model.context}};
+  for (const auto& [name, size] : sizes) {
+    if (size % grains == 0) continue;
+    throw UsageError(base::str("numerics.tensor_grains = ", grains,
+                               " (by default "
+                               "parallel.tensor) does not divide ",
+                               name, " = ", size, ".\n  The nearest that does: --set numerics.",
+                               "tensor_grains=", nearest_number(grains, divisors(size))));
+  }
+}
+
+/// What a stage does, for each of its data-parallel ranks.
+void check_pipeline_of(const TrainConfig& config, int ranks) {
+  const auto& parallel = config.parallel;
+  const int data = data_ranks(config, ranks);
+  if (parallel.reshard_after_forward != "auto") {
+    throw UsageError(base::str(
+        "parallel.reshard_after_forward = \"", parallel.reshard_after_forward,
+        "\" has no effect in a pipeline: its units stay for the step.\n  This fits: --set "
+        "parallel.reshard_after_forward=auto"));
+  }
+  const PipelineSchedule shape = schedule_of(config, 0);
+  chunks_of(config, 0);
+  const LeafSchedule leaves = leaves_of(config, data);
+  if (shape.chunks > 1 && leaves.grains % data != 0) {
+    throw UsageError(base::str("a stage with ", shape.chunks,
+                               " chunks wants as many leaves on "
+                               "each data-parallel rank, but ",
+                               leaves.grains, " leaves do not divide by ", data,
+                               " ranks.\n  These fit: --set numerics.grains=", data,
+                               ", or --set parallel.schedule=1f1b --set parallel.chunks=1"));
+  }
+  if (config.schedule_csv.empty()) return;
+  for (int rank = 0; rank < data; ++rank) {
+    const auto micros =
+        static_cast<int>(leaves.leaves_of(rank).size()) * batch_of(config).micro_batches_per_grain;
+    if (shape.stages != parallel.pipeline || shape.micro_batches != micros) {
+      throw UsageError(base::str("the schedule ", parallel.schedule, " has ", shape.stages,
+                                 " stages and ", shape.micro_batches, " micro-batches, the run ",
+                                 parallel.pipeline, " and ", micros,
+                                 " on each data-parallel rank.\n  Change the table, or "
+                                 "parallel.pipeline and the batch."));
+    }
+  }
+  check_pipeline(shape, kMessagesUnderWay);
+}
+
+/// The rules of a model that is cut into stages and divided into grains.
+void check_parts(const TrainConfig& config, int ranks) {
+  const auto& parallel = config.parallel;
+  const int64_t parts = parallel.pipeline * parallel.tensor;
+  if (ranks % parts != 0) {
+    const int64_t fits = std::max<int64_t>(1, (ranks + parts / 2) / parts) * parts;
+    throw UsageError(base::str("parallel.pipeline = ", parallel.pipeline,
+                               " stages of parallel.tensor = ", parallel.tensor,
+                               " ranks do not divide -n ", ranks, ".\n  This fits: -n ", fits));
+  }
+  const auto grains = static_cast<int64_t>(tensor_grains_of(config));
+  if (grains == 1 && parallel.pipeline == 1 && parallel.chunks == 1 &&
+      config.schedule_csv.empty() && parallel.stages.empty()) {
+    return;
+  }
+  if (config.model.family == "mlp") {
+    throw UsageError(
+        "model.family = \"mlp\" is neither cut into stages nor divided.\n  This fits: --set "
+        "parallel.pipeline=1 --set parallel.tensor=1 --set numerics.tensor_grains=auto");
+  }
+  check_grains(config, grains);
+  if (!is_pipelined(config)) {
+    chunks_of(config, 0);
+    return;
+  }
+  check_pipeline_of(config, ranks);
 }
 
 std::string ranks_text(int ranks) { return base::str(ranks, ranks == 1 ? " rank" : " ranks"); }
@@ -149,12 +240,25 @@ int64_t resolved_vocab(const TrainConfig& config) {
   return config.model.vocab > 0 ? config.model.vocab : tokenizer_vocab_size(config.data.tokenizer);
 }
 
+int64_t feed_forward_width(const TrainConfig& config) {
+  const auto& m = config.model;
+  if (m.ffn > 0) return m.ffn;
+  // Three matrices in the place of two: as many parameters.
+  return m.family == "llama" ? (8 * m.width / 3 + 31) / 32 * 32 : 4 * m.width;
+}
+
 int64_t parameter_count(const TrainConfig& config) {
   const auto& m = config.model;
   constexpr int64_t kWindow = 8;  // tokens the mlp family looks back
   const int64_t vocab = resolved_vocab(config);
-  const int64_t inner = m.ffn > 0 ? m.ffn : 4 * m.width;
+  const int64_t inner = feed_forward_width(config);
   const int64_t bias = m.bias ? 1 : 0;
+  if (m.family == "llama") {
+    const int64_t kv = m.kv_heads > 0 ? m.kv_heads : m.heads;
+    const int64_t attention = 2 * m.width * m.width + 2 * m.width * (m.width / m.heads * kv);
+    return (m.tied ? 1 : 2) * vocab * m.width +
+           m.layers * (attention + 3 * m.width * inner + 2 * m.width) + m.width;
+  }
   if (m.family == "mlp") {
     const int64_t first = inner * (kWindow * m.width + bias);
     const int64_t further = (m.layers - 1) * inner * (inner + bias);
@@ -168,10 +272,11 @@ int64_t parameter_count(const TrainConfig& config) {
 }
 
 int64_t state_bytes_per_rank(const TrainConfig& config, int ranks) {
-  const int64_t whole = 4 * parameter_count(config);
+  const int64_t ranks_of_a_model = config.parallel.pipeline * config.parallel.tensor;
+  const int64_t whole = 4 * parameter_count(config) / ranks_of_a_model;
   const Shard stage = parse_shard(config.parallel.shard);
   const Offload offload = offload_of(config);
-  const int64_t parts = ranks / config.parallel.replicas;
+  const int64_t parts = std::max<int64_t>(1, data_ranks(config, ranks) / config.parallel.replicas);
   const auto held = [&](bool divided) { return divided ? whole / parts : whole; };
   return (offload.parameters ? 0 : held(stage == Shard::zero3)) + held(stage >= Shard::zero2) +
          (offload.optimizer ? 0 : 2 * held(stage >= Shard::zero1));
@@ -180,6 +285,32 @@ int64_t state_bytes_per_rank(const TrainConfig& config, int ranks) {
 bool is_family(const std::string& name) {
   return std::find(kFamilies.begin(), kFamilies.end(), name) != kFamilies.end();
 }
+
+namespace {
+
+/// What only one family has.
+void check_family(const TrainConfig& config) {
+  const auto& model = config.model;
+  const TrainConfig usual;
+  if (model.family != "llama") {
+    if (model.kv_heads == 0 && model.rope_theta == usual.model.rope_theta) return;
+    throw UsageError(
+        base::str("model.kv_heads and model.rope_theta are of the family llama; "
+                  "model.family = \"",
+                  model.family,
+                  "\" has neither.\n  This fits: --set model.kv_heads=0 --set "
+                  "model.rope_theta=",
+                  usual.model.rope_theta));
+  }
+  if (model.kv_heads > 0 && model.heads % model.kv_heads != 0) {
+    throw UsageError(base::str("model.kv_heads = ", model.kv_heads,
+                               " does not divide model.heads = ", model.heads,
+                               ".\n  The nearest that does: --set model.kv_heads=",
+                               nearest_number(model.kv_heads, divisors(model.heads))));
+  }
+}
+
+}  // namespace
 
 void check(const TrainConfig& config, int ranks) {
   if (ranks < 1) throw UsageError(base::str("-n ", ranks, ": a job has at least 1 rank"));
@@ -191,7 +322,8 @@ void check(const TrainConfig& config, int ranks) {
                                near.empty() ? "" : "\n  Did you mean \"" + near + "\"?",
                                "\n  A program with one of your own is named by run.worker."));
   }
-  if (config.model.family == "gpt2" && config.model.width % config.model.heads != 0) {
+  if (config.model.family != "mlp" && is_family(config.model.family) &&
+      config.model.width % config.model.heads != 0) {
     const int64_t heads = nearest_number(config.model.heads, divisors(config.model.width));
     const int64_t share = std::max<int64_t>(1, config.model.width / config.model.heads);
     throw UsageError(base::str("model.heads = ", config.model.heads,
@@ -210,13 +342,20 @@ void check(const TrainConfig& config, int ranks) {
         "none.\n  These fit: --set memory.recompute=block, which does so for each hidden layer, or "
         "--set memory.recompute=none");
   }
-  if (config.parallel.data != -1 && config.parallel.data != ranks) {
-    throw UsageError(base::str("parallel.data = ", config.parallel.data, ", but the job has ",
-                               ranks, ranks == 1 ? " rank" : " ranks", ".\n  This fits: -n ",
-                               config.parallel.data, ", or --set parallel.data=auto"));
+  check_family(config);
+  const auto parts = static_cast<int>(config.parallel.pipeline * config.parallel.tensor);
+  const int64_t wanted = config.parallel.data * parts;
+  if (config.parallel.data != -1 && wanted != ranks) {
+    throw UsageError(base::str("parallel.data = ", config.parallel.data,
+                               parts > 1 ? base::str(" times ", parts, " ranks a replica") : "",
+                               ", but the job has ", ranks_text(ranks), ".\n  This fits: -n ",
+                               wanted, ", or --set parallel.data=auto"));
   }
-  check_batch(config, ranks);
-  check_sharding(config, ranks);
+  if (ranks % parts == 0) {
+    check_batch(config, ranks / parts);
+    check_sharding(config, ranks / parts);
+  }
+  check_parts(config, ranks);
   offload_of(config);
   check_optimizer(config);
   check_log(config);

@@ -28,14 +28,16 @@ std::vector<int> bucket_of_each_use(const plan::ParamTable& table, const plan::B
 }  // namespace
 
 GradStore::GradStore(const ParamStore& params, ProcessGroup& group, const plan::StepInputs& inputs,
-                     int rank, ProcessGroup* replica)
+                     int rank, ProcessGroup* replica, ProcessGroup* ties)
     : GradStore(params.table(), params.buckets(), params.uses(), group, inputs.leaves,
                 {.micro_batches_per_grain = inputs.batch.micro_batches_per_grain,
                  .shards = params.layout().sharded() ? &params.layout() : nullptr,
                  .rounds = params.layout().sharded() ? plan::leaf_rounds(inputs, rank)
                                                      : plan::LeafRounds{},
                  .rank = rank,
-                 .replica = replica}) {}
+                 .replica = replica,
+                 .leaves_apart = inputs.leaves_apart(),
+                 .ties = ties}) {}
 
 GradStore::GradStore(const plan::ParamTable& table, const plan::BucketPlan& buckets,
                      const std::vector<std::vector<at::Tensor>>& uses, ProcessGroup& group,
@@ -48,7 +50,6 @@ GradStore::GradStore(const plan::ParamTable& table, const plan::BucketPlan& buck
       last_micro_(options.micro_batches_per_grain - 1),
       places_(static_cast<size_t>(leaves.grains)),
       shards_(options.shards),
-      leaf_buffers_(buckets.buckets.size()),
       uses_of_bucket_(buckets.buckets.size()),
       uses_of_param_(table.params.size()),
       arrivals_(bucket_of_each_use(table, buckets, uses), static_cast<int>(buckets.buckets.size()),
@@ -107,8 +108,11 @@ void GradStore::watch(const std::vector<std::vector<at::Tensor>>& uses) {
               .index = static_cast<int>(u),
               .leaf = uses[p][u],
               .side = {},
-              .late = {}};
-      if (u > 0) use.side = at::zeros(table_.params[p].shape, options_.type);
+              .late = {},
+              .chunk = table_.params[p].use_chunks[u]};
+      if (u > 0 && !is_apart(bucket)) {
+        use.side = at::zeros(table_.params[p].shape, options_.type);
+      }
       uses_of_bucket_[static_cast<size_t>(bucket)].push_back(static_cast<int>(uses_.size()));
       uses_of_param_[p].push_back(static_cast<int>(uses_.size()));
       uses_.push_back(std::move(use));
@@ -126,6 +130,7 @@ void GradStore::begin_backward(const BackwardPass& pass) {
   open_ = true;
   if (pass.last) arrivals_.begin();
   for (Use& use : uses_) {
+    if (!in_pass(use)) continue;
     if (pass.last) use.late = at::Tensor();
     if (!pass.fresh) continue;
     use.filled = false;
@@ -135,7 +140,7 @@ void GradStore::begin_backward(const BackwardPass& pass) {
   if (pass.clear) return;
   for (Use& use : uses_) {
     // The owner of the gradients may have put a tensor of his own there.
-    if (use.leaf.grad().defined()) take_in(use);
+    if (in_pass(use) && use.leaf.grad().defined()) take_in(use);
   }
 }
 
@@ -157,10 +162,11 @@ void GradStore::gradient_arrived(int index) {
   }
   if (defined) {
     use.filled = true;
+    if (pass_.chunk >= 0) filled_.insert({index, pass_.leaf});
     take_in(use);
   } else if (!use.filled) {
     // A function of the graph gave no gradient: the bucket may go before this backward ends.
-    target_of(use).zero_();
+    target_of(use, pass_.leaf).zero_();
   }
   if (!pass_.last) return;
   const int ready = arrivals_.arrived(index);
@@ -169,7 +175,7 @@ void GradStore::gradient_arrived(int index) {
 
 /// Brings the gradient of `use` into its slot, where the next ones are added in place.
 void GradStore::take_in(Use& use) {
-  const at::Tensor target = target_of(use);
+  const at::Tensor target = target_of(use, pass_.leaf);
   at::Tensor& grad = use.leaf.mutable_grad();
   if (grad.is_sparse() || grad.scalar_type() != target.scalar_type() ||
       grad.sizes() != target.sizes()) {
@@ -200,7 +206,7 @@ void GradStore::bucket_is_ready(int bucket) {
 void GradStore::zero_if_absent(Use& use) {
   if (use.leaf.grad().defined()) return;
   use.filled = false;
-  target_of(use).zero_();
+  target_of(use, pass_.leaf).zero_();
 }
 
 void GradStore::end_backward() {
@@ -221,7 +227,7 @@ void GradStore::end_backward() {
       continue;
     }
     if (!complete[u]) zero_if_absent(use);
-    grad = target_of(use);
+    grad = target_of(use, pass_.leaf);
   }
   for (const int bucket : rest) {
     if (ready_) ready_(bucket);
@@ -246,19 +252,89 @@ at::Tensor GradStore::bucket(int bucket) const {
   return term_buffers_[0].narrow(0, range.offset, range.numel);
 }
 
+void GradStore::add_deferred(const at::Tensor& use, int leaf, int micro,
+                             const at::Tensor& gradient) {
+  const auto found = std::find_if(uses_.begin(), uses_.end(), [&](const Use& candidate) {
+    return candidate.leaf.unsafeGetTensorImpl() == use.unsafeGetTensorImpl();
+  });
+  LOCKSTEP_ASSERT(found != uses_.end(), "what is deferred is a parameter's gradient");
+  const at::Tensor target = target_of(*found, leaf);
+  if (micro == 0) {
+    target.copy_(gradient);
+  } else {
+    kernels::add(target.data_ptr<float>(), gradient.contiguous().data_ptr<float>(), target.numel());
+  }
+  deferred_.insert({static_cast<int>(found - uses_.begin()), leaf});
+}
+
+void GradStore::complete(int chunk, int leaf) {
+  for (size_t u = 0; u < uses_.size(); ++u) {
+    Use& use = uses_[u];
+    if (use.chunk != chunk) continue;
+    const std::pair<int, int> of_leaf{static_cast<int>(u), leaf};
+    const at::Tensor target = target_of(use, leaf);
+    if (deferred_.erase(of_leaf) + filled_.erase(of_leaf) == 0) target.zero_();
+    // The next leaf of the chunk may have begun, where this one's weights come later.
+    at::Tensor& grad = use.leaf.mutable_grad();
+    if (grad.defined() && grad.data_ptr() == target.data_ptr()) grad = at::Tensor();
+  }
+}
+
+void GradStore::tie(int param, int leaf) {
+  const plan::Param& of = table_.params[static_cast<size_t>(param)];
+  const std::vector<int>& uses = uses_of_param_[static_cast<size_t>(param)];
+  const at::Tensor first = target_of(uses_[static_cast<size_t>(uses[0])], leaf);
+  if (of.elsewhere.empty()) {
+    for (size_t u = 1; u < uses.size(); ++u) {
+      const at::Tensor side = target_of(uses_[static_cast<size_t>(uses[u])], leaf);
+      kernels::add(first.data_ptr<float>(), side.data_ptr<float>(), first.numel());
+      leaf_sides_.erase({uses[u], leaf});
+    }
+    return;
+  }
+  // Two uses, one here: as two leaves of a sum, in name order.
+  const int place = of.uses[0] < of.elsewhere[0] ? 0 : 1;
+  const at::Tensor flat = first.view({-1});
+  ties_.insert_or_assign({param, leaf},
+                         options_.ties->all_reduce({{{place, place + 1}, flat}}, 2, flat));
+}
+
+void GradStore::await_ties(int bucket, int leaf) {
+  for (const int param : buckets_.buckets[static_cast<size_t>(bucket)].params) {
+    const auto found = ties_.find({param, leaf});
+    if (found == ties_.end()) continue;
+    found->second.wait();
+    ties_.erase(found);
+  }
+}
+
+bool GradStore::is_apart(int bucket) const {
+  const int param = buckets_.buckets[static_cast<size_t>(bucket)].params.front();
+  return options_.leaves_apart || table_.params[static_cast<size_t>(param)].is_across;
+}
+
 void GradStore::fold_use(int param, int leaf) {
-  const at::Tensor slot =
-      by_round() ? leaf_slot(param) : slot_view(places_[static_cast<size_t>(leaf)], param);
+  const int bucket = buckets_.slots[static_cast<size_t>(param)].bucket;
+  const at::Tensor slot = by_round() || is_apart(bucket)
+                              ? leaf_slot(param, leaf)
+                              : slot_view(places_[static_cast<size_t>(leaf)], param);
   for (const int index : uses_of_param_[static_cast<size_t>(param)]) {
     const Use& use = uses_[static_cast<size_t>(index)];
-    if (!use.side.defined()) continue;
-    kernels::add(slot.data_ptr<float>(), use.side.data_ptr<float>(), slot.numel());
+    if (use.index == 0) continue;
+    const at::Tensor side = target_of(use, leaf);
+    kernels::add(slot.data_ptr<float>(), side.data_ptr<float>(), slot.numel());
+    leaf_sides_.erase({index, leaf});
   }
 }
 
 void GradStore::fold(int bucket, int leaf) {
   const plan::Bucket& range = buckets_.buckets[static_cast<size_t>(bucket)];
   LeafPlace place = places_[static_cast<size_t>(leaf)];
+  if (is_apart(bucket)) {
+    await_ties(bucket, leaf);
+    buffer(place).narrow(0, range.offset, range.numel).copy_(leaf_buffers_.at({bucket, leaf}));
+    free_leaf_buffer(bucket, leaf);
+  }
   for (; place.merges > 0; --place.merges) {
     const float* top = buffer(place).data_ptr<float>() + range.offset;
     --place.level;
@@ -275,14 +351,16 @@ Work GradStore::reduce(int bucket) {
   return group_.all_reduce(std::move(terms), leaves_, this->bucket(bucket));
 }
 
-Work GradStore::reduce(int bucket, plan::LeafRange node) {
+Work GradStore::reduce(int bucket, plan::LeafRange node, int leaf) {
   const plan::Bucket& range = buckets_.buckets[static_cast<size_t>(bucket)];
   std::vector<LeafTerm> terms;
   if (by_round()) {
     // A phantom round has no leaf, and no buffer was made.
-    const at::Tensor& leaf = leaf_buffers_[static_cast<size_t>(bucket)];
-    if (leaf.defined() && node.contains({pass_.leaf, pass_.leaf + 1})) {
-      terms.push_back({{pass_.leaf, pass_.leaf + 1}, leaf});
+    const auto found = leaf_buffers_.find({bucket, leaf});
+    if (found != leaf_buffers_.end() && node.contains({leaf, leaf + 1})) {
+      await_ties(bucket, leaf);
+      terms.push_back({{leaf, leaf + 1}, found->second});
+      settled_[bucket].push_back(leaf);
     }
   } else {
     for (size_t t = 0; t < terms_.size(); ++t) {
@@ -307,7 +385,9 @@ void GradStore::settle(int bucket, plan::LeafRange node) {
     kernels::add(slice(bucket, step.into).data_ptr<float>(), from.data_ptr<float>(), from.numel());
   }
   const auto next = under_way_.lower_bound({bucket, plan::LeafRange{}});
-  if (next == under_way_.end() || next->first.first != bucket) free_leaf_buffer(bucket);
+  if (next != under_way_.end() && next->first.first == bucket) return;
+  for (const int leaf : settled_[bucket]) free_leaf_buffer(bucket, leaf);
+  settled_[bucket].clear();
 }
 
 Work GradStore::across(int bucket) {
@@ -381,10 +461,10 @@ at::Tensor GradStore::slot_view(const LeafPlace& place, int param) const {
       .view(table_.params[static_cast<size_t>(param)].shape);
 }
 
-at::Tensor GradStore::leaf_slot(int param) {
+at::Tensor GradStore::leaf_slot(int param, int leaf) {
   const plan::Slot& slot = buckets_.slots[static_cast<size_t>(param)];
   const plan::Bucket& bucket = buckets_.buckets[static_cast<size_t>(slot.bucket)];
-  at::Tensor& buffer = leaf_buffers_[static_cast<size_t>(slot.bucket)];
+  at::Tensor& buffer = leaf_buffers_[{slot.bucket, leaf}];
   if (!buffer.defined()) {
     buffer = heap_tensor(group_, bucket.numel, options_.type, memory::Kind::gradients);
     leaf_bytes_ += bucket.numel * width_of(options_.type);
@@ -394,22 +474,32 @@ at::Tensor GradStore::leaf_slot(int param) {
       .view(table_.params[static_cast<size_t>(param)].shape);
 }
 
-void GradStore::free_leaf_buffer(int bucket) {
-  at::Tensor& buffer = leaf_buffers_[static_cast<size_t>(bucket)];
-  if (!buffer.defined()) return;
+void GradStore::free_leaf_buffer(int bucket, int leaf) {
+  const auto found = leaf_buffers_.find({bucket, leaf});
+  if (found == leaf_buffers_.end()) return;
+  const at::Tensor& buffer = found->second;
   for (const int index : uses_of_bucket_[static_cast<size_t>(bucket)]) {
     at::Tensor& grad = uses_[static_cast<size_t>(index)].leaf.mutable_grad();
     // Not what came late, in a tensor of its own.
     if (grad.defined() && grad.is_alias_of(buffer)) grad = at::Tensor();
   }
   leaf_bytes_ -= buffer.numel() * width_of(options_.type);
-  buffer = at::Tensor();
+  leaf_buffers_.erase(found);
 }
 
-at::Tensor GradStore::target_of(const Use& use) {
+at::Tensor GradStore::target_of(const Use& use, int leaf) {
   if (use.side.defined()) return use.side;
-  return by_round() ? leaf_slot(use.param)
-                    : slot_view(places_[static_cast<size_t>(pass_.leaf)], use.param);
+  const int bucket = buckets_.slots[static_cast<size_t>(use.param)].bucket;
+  const bool apart = is_apart(bucket);
+  if (apart && use.index > 0) {
+    const auto index = static_cast<int>(&use - uses_.data());
+    at::Tensor& side = leaf_sides_[{index, leaf}];
+    if (!side.defined())
+      side = at::zeros(table_.params[static_cast<size_t>(use.param)].shape, options_.type);
+    return side;
+  }
+  return by_round() || apart ? leaf_slot(use.param, leaf)
+                             : slot_view(places_[static_cast<size_t>(leaf)], use.param);
 }
 
 }  // namespace lockstep::state

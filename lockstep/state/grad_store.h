@@ -18,6 +18,11 @@
 /// slot. The first one of a leaf is a copy (0 + -0.0 would lose the sign). Further uses of a tied
 /// parameter have side buffers; `fold_use` adds them in name order.
 ///
+/// In a pipeline a backward is of one piece of the model (BackwardPass::chunk), and a leaf ends
+/// when the program says so (`complete`). Where weights' gradients come later than those of inputs,
+/// and for a parameter that is used in several pieces, each leaf has a buffer of its own from its
+/// first gradient until it is folded or with its owners.
+///
 /// With one leaf a rank and a leaf that its owner begins and ends as it likes, the same store is
 /// what DistributedDataParallel stands on (docs/decisions/0004-replicas-on-the-gradient-store.md).
 ///
@@ -29,6 +34,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,6 +61,10 @@ struct GradStoreOptions {
   plan::LeafRounds rounds = {};
   int rank = -1;  // -1: its place in the group
   ProcessGroup* replica = nullptr;
+  /// Of a pipeline: leaves have buffers of their own (StepInputs::leaves_apart), and the ranks that
+  /// have the other uses of parameters that are tied over stages.
+  bool leaves_apart = false;
+  ProcessGroup* ties = nullptr;
   /// Whose backward it is, and how it is called: for the error of a gradient outside one.
   std::string owner = "DistributedDataParallel";
   std::string handle = "ddp";
@@ -66,6 +76,7 @@ struct BackwardPass {
   bool fresh = true;  // the leaf begins: no parameter has a gradient of it yet
   bool clear = true;  // with `fresh`: gradients that are there are dropped, not added to
   bool last = true;   // the leaf ends: buckets become ready
+  int chunk = -1;     // of a pipeline: only its parameters; -1: all
 };
 
 class GradStore {
@@ -82,7 +93,7 @@ class GradStore {
                   {.micro_batches_per_grain = micro_batches_per_grain}) {}
   /// With the sharding of `params`, for a step of these inputs.
   GradStore(const ParamStore& params, ProcessGroup& group, const plan::StepInputs& inputs, int rank,
-            ProcessGroup* replica = nullptr);
+            ProcessGroup* replica = nullptr, ProcessGroup* ties = nullptr);
 
   /// Called from within backward, in the thread that runs it: all gradients of `bucket` for the
   /// leaf at hand are complete.
@@ -100,6 +111,16 @@ class GradStore {
   /// After an exception: the pass is given up, nothing becomes ready.
   void give_up_backward() { open_ = false; }
 
+  // Of a pipeline.
+
+  /// A gradient that a backward left for later; the first of its leaf is taken as it is.
+  void add_deferred(const at::Tensor& use, int leaf, int micro, const at::Tensor& gradient);
+  /// No gradient of `leaf` is owed any more to the parameters of `chunk`: those without one are 0.
+  void complete(int chunk, int leaf);
+  /// The uses of a parameter that lie in other pieces of the model, on this stage or another, begin
+  /// to meet. `fold` and `reduce` of its bucket wait for that.
+  void tie(int param, int leaf);
+
   /// The parameter has had no gradient since its leaf began, or it was cleared since.
   bool absent(int param) const;
   /// What came after its bucket was ready; undefined if nothing did. Of the last backward.
@@ -115,7 +136,11 @@ class GradStore {
   [[nodiscard]] Work reduce(int bucket);
   /// Starts the canonical sum of one node of the tree, each rank's slice to its owner. Owners of
   /// slices only.
-  [[nodiscard]] Work reduce(int bucket, plan::LeafRange node);
+  [[nodiscard]] Work reduce(int bucket, plan::LeafRange node) {
+    return reduce(bucket, node, pass_.leaf);
+  }
+  /// `leaf` is this rank's of the round; -1: it has none.
+  [[nodiscard]] Work reduce(int bucket, plan::LeafRange node, int leaf);
   /// The slice of that sum, whose reduction is awaited here, joins those before it. When no other
   /// one of the bucket is under way, the leaf's buffer is freed.
   void settle(int bucket, plan::LeafRange node);
@@ -151,6 +176,7 @@ class GradStore {
     at::Tensor leaf;  // the module's tensor
     at::Tensor side;  // gradient of a further use; undefined for the first
     at::Tensor late;  // what came after the bucket was ready
+    int chunk = 0;
     bool filled = false;
   };
 
@@ -165,6 +191,8 @@ class GradStore {
     return shards_ != nullptr && shards_->options.stage >= plan::Shard::zero2;
   }
   bool slices_in_place() const;
+  /// Leaves of this bucket have buffers of their own.
+  bool is_apart(int bucket) const;
   void plan_terms(const plan::LeafRange& run);
   void watch(const std::vector<std::vector<at::Tensor>>& uses);
   void gradient_arrived(int index);
@@ -175,9 +203,11 @@ class GradStore {
   at::Tensor slot_view(const LeafPlace& place, int param) const;
   /// By round: the leaf's gradient of a parameter, in a buffer that is made when it is first asked
   /// for.
-  at::Tensor leaf_slot(int param);
-  void free_leaf_buffer(int bucket);
-  at::Tensor target_of(const Use& use);
+  at::Tensor leaf_slot(int param, int leaf);
+  void free_leaf_buffer(int bucket, int leaf);
+  at::Tensor target_of(const Use& use, int leaf);
+  bool in_pass(const Use& use) const { return pass_.chunk < 0 || use.chunk == pass_.chunk; }
+  void await_ties(int bucket, int leaf);
   /// This rank's slice of a bucket's sums, on one level of the stack.
   at::Tensor slice(int bucket, int level) const;
   const plan::RoundNode& node_of(plan::LeafRange leaves) const;
@@ -193,13 +223,18 @@ class GradStore {
   std::vector<at::Tensor> term_buffers_;  // in the shared heap; one even without a term
   std::vector<at::Tensor> scratch_;       // levels 1, 2, ...
   const plan::ShardLayout* shards_;
-  std::vector<plan::RoundNode> nodes_;    // of all rounds
-  std::vector<at::Tensor> slices_;        // by level: this rank's slices of all buckets
-  std::vector<int64_t> slice_offset_;     // of each bucket in a level
-  std::vector<at::Tensor> leaf_buffers_;  // by bucket; undefined while there is no leaf in it
+  std::vector<plan::RoundNode> nodes_;  // of all rounds
+  std::vector<at::Tensor> slices_;      // by level: this rank's slices of all buckets
+  std::vector<int64_t> slice_offset_;   // of each bucket in a level
+  std::map<std::pair<int, int>, at::Tensor> leaf_buffers_;  // by bucket and leaf, while it is there
+  std::map<std::pair<int, int>, at::Tensor> leaf_sides_;  // by use and leaf: further uses in pieces
+  std::map<std::pair<int, int>, Work> ties_;              // by parameter and leaf
+  std::map<int, std::vector<int>> settled_;  // by bucket: leaves whose sums are with their owners
   int64_t leaf_bytes_ = 0;
   int64_t most_leaf_bytes_ = 0;
   std::map<std::pair<int, plan::LeafRange>, Work> under_way_;  // by bucket and node, until settled
+  std::set<std::pair<int, int>> filled_;    // of a pipeline: uses and leaves with a gradient
+  std::set<std::pair<int, int>> deferred_;  // those with one that came later
   std::vector<Use> uses_;
   std::vector<std::vector<int>> uses_of_bucket_;  // indices in uses_
   std::vector<std::vector<int>> uses_of_param_;   // the same

@@ -12,22 +12,29 @@ namespace {
 // Shards are filled and read through a piece of memory of this many elements.
 constexpr int64_t kFillElements = int64_t{1} << 16;
 
-/// Start values of elements lo <= i < hi.
+/// Start values of elements lo <= i < hi. Padding is zero, and stays so.
 void fill(float* values, const plan::Param& param, int64_t lo, int64_t hi, uint64_t seed) {
-  switch (param.init.kind) {
-    case plan::Init::Kind::zeros:
-      std::fill_n(values, hi - lo, 0.0f);
-      return;
-    case plan::Init::Kind::ones:
-      std::fill_n(values, hi - lo, 1.0f);
-      return;
-    case plan::Init::Kind::normal: {
-      const base::RandomKey key = base::RandomKey(seed).with("init").with(param.name);
-      for (int64_t i = lo; i < hi; ++i) {
-        values[i - lo] = static_cast<float>(param.init.std * key.normal(static_cast<uint64_t>(i)));
+  const base::RandomKey key = base::RandomKey(seed).with("init").with(plan::logical_name(param));
+  for (const plan::LogicalRun& run : plan::logical_runs(param, lo, hi)) {
+    float* const at = values + run.lo - lo;
+    if (run.first < 0 || param.init.kind == plan::Init::Kind::zeros) {
+      std::fill_n(at, run.size(), 0.0f);
+    } else if (param.init.kind == plan::Init::Kind::ones) {
+      std::fill_n(at, run.size(), 1.0f);
+    } else {
+      for (int64_t i = 0; i < run.size(); ++i) {
+        at[i] =
+            static_cast<float>(param.init.std * key.normal(static_cast<uint64_t>(run.first + i)));
       }
-      return;
     }
+  }
+}
+
+void add_logical(plan::Digest& digest, const plan::Param& param, int64_t lo, int64_t hi,
+                 const float* values) {
+  for (const plan::LogicalRun& run : plan::logical_runs(param, lo, hi)) {
+    if (run.first < 0) continue;
+    digest.add(plan::logical_name(param), run.first, values + run.lo - lo, run.size());
   }
 }
 
@@ -62,14 +69,17 @@ ParamStore::ParamStore(torch::nn::Module& module, const std::vector<plan::Tie>& 
       throw UsageError(base::str("parameter \"", item.key(), "\" is ", item.value().toString(),
                                  "; masters are float32 on the CPU. Build the model in float32."));
     }
-    declared.push_back({.name = item.key(),
-                        .shape = item.value().sizes().vec(),
-                        .trainable = item.value().requires_grad(),
-                        .init = init_of(item.key())});
+    declared.push_back(
+        {.name = item.key(),
+         .shape = item.value().sizes().vec(),
+         .trainable = item.value().requires_grad(),
+         .init = init_of(item.key()),
+         .slice = options.slice_of ? options.slice_of(item.key()) : plan::TensorSlice{},
+         .chunk = options.chunk_of ? options.chunk_of(item.key()) : 0});
   }
   LOCKSTEP_ASSERT(options.shard.stage == plan::Shard::none || group_ != nullptr,
                   "who divides parameters has a group");
-  table_ = plan::make_param_table(declared, ties);
+  table_ = plan::make_param_table(declared, ties, options.is_part);
   buckets_ = options.shard.stage == plan::Shard::zero3
                  ? plan::plan_unit_buckets(table_)
                  : plan::plan_buckets(table_, options.first_bucket_bytes, options.bucket_bytes);
@@ -207,18 +217,21 @@ Work ParamStore::publish(int bucket) {
   return group_->all_gather_uneven(all.narrow(0, own.lo, own.size()), all, layout_.counts(bucket));
 }
 
-plan::Digest ParamStore::digest() const {
+plan::Digest ParamStore::digest(const std::function<bool(int param)>& counts) const {
   plan::Digest digest;
+  const auto counted = [&](int param) { return !counts || counts(param); };
   for (size_t p = 0; p < table_.params.size() && !divided(); ++p) {
     const plan::Param& param = table_.params[p];
-    digest.add(param.name, 0, master(static_cast<int>(p)), param.numel);
+    const int index = static_cast<int>(p);
+    if (counted(index)) add_logical(digest, param, 0, param.numel, master(index));
   }
   for (const bool trained : {true, false}) {
     if (!divided()) break;
     for_each_piece(layout_.pieces(rank_, trained),
                    [&](const plan::Piece& piece, const float* values) {
-                     digest.add(table_.params[static_cast<size_t>(piece.param)].name, piece.lo,
-                                values, piece.size());
+                     if (!counted(piece.param)) return;
+                     add_logical(digest, table_.params[static_cast<size_t>(piece.param)], piece.lo,
+                                 piece.hi, values);
                    });
   }
   return digest;

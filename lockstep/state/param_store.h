@@ -41,6 +41,11 @@ struct ParamStoreOptions {
   /// With zero3: a folder for the file that shards and `moment_bytes` of the optimizer live in.
   std::string offload_folder = {};
   std::function<int64_t(int64_t elements)> moment_bytes = {};
+  /// Of a model that ranks hold parts of: which pieces of logical parameters the module's tensors
+  /// are, and in which chunk of the pipeline. Not set: it is whole.
+  std::function<plan::TensorSlice(const std::string& path)> slice_of = {};
+  std::function<int(const std::string& path)> chunk_of = {};
+  bool is_part = false;  // of a pipeline: a tie may have its other use elsewhere
 };
 
 class ParamStore {
@@ -95,8 +100,8 @@ class ParamStore {
   const std::vector<std::vector<at::Tensor>>& uses() const { return uses_; }
 
   /// Of all parameters; where they are divided, of what this rank owns: the sum over the ranks of a
-  /// replica is the model's.
-  plan::Digest digest() const;
+  /// replica is the model's. `counts`: without parameters that another part of the model counts.
+  plan::Digest digest(const std::function<bool(int param)>& counts = {}) const;
   int64_t bytes() const;
 
  private:

@@ -9,11 +9,23 @@
 namespace lockstep::torch_inside {
 
 /// The parts of a step. `other` is what none of them covers.
-enum class Phase { data, forward, backward, fold, reduce_wait, gather_wait, norm, update, other };
+enum class Phase {
+  data,
+  forward,
+  backward,
+  fold,
+  reduce_wait,
+  gather_wait,
+  pipeline_wait,
+  norm,
+  update,
+  other
+};
 
-inline constexpr int kPhases = 9;
+inline constexpr int kPhases = 10;
 inline constexpr std::array<const char*, kPhases> kPhaseNames = {
-    "data", "forward", "backward", "fold", "reduce_wait", "gather_wait", "norm", "update", "other"};
+    "data",        "forward",       "backward", "fold",   "reduce_wait",
+    "gather_wait", "pipeline_wait", "norm",     "update", "other"};
 
 /// While it lives, what runs in this thread belongs to the layer at `path`, inner marks first. An
 /// operator on a module's own parameter belongs to that module in any case.

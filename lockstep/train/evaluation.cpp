@@ -18,14 +18,15 @@ EvaluationResult evaluate(Task& task, const EvaluationOptions& wanted, const Ran
   evaluating.training = false;
 
   ProcessGroup& world = *context.world;
+  const int rank = options.rank < 0 ? world.rank() : options.rank;
+  const int ranks = options.rank < 0 ? world.size() : options.ranks;
   const int leaves =
       static_cast<int>((options.samples + options.micro_batch - 1) / options.micro_batch);
   // More ranks than leaves: the last ranks have none, and take part in the sum only.
-  const int working = std::min(world.size(), leaves);
+  const int working = std::min(ranks, leaves);
   plan::LeafRange mine{leaves, leaves};
-  if (world.rank() < working) {
-    mine =
-        plan::plan_leaves(leaves, working, plan::LeafAssignment::contiguous).run_of(world.rank());
+  if (rank < working) {
+    mine = plan::plan_leaves(leaves, working, plan::LeafAssignment::contiguous).run_of(rank);
   }
   std::vector<double> losses(static_cast<size_t>(leaves));
   // All ranks go through as many rounds as the one with most leaves, so that they ask together.
@@ -41,8 +42,13 @@ EvaluationResult evaluate(Task& task, const EvaluationOptions& wanted, const Ran
       // The last leaf may be short; it is so on every layout.
       const int64_t first = leaf * options.micro_batch;
       const int64_t count = std::min(options.micro_batch, options.samples - first);
-      losses[static_cast<size_t>(leaf)] =
-          sum_in_order(task.validation_losses(first, count, options.samples, evaluating));
+      const at::Tensor of_leaf =
+          options.pass ? options.pass([&](int chunk, const at::Tensor& input) {
+            return task.run_validation_chunk(chunk, input, first, count, options.samples,
+                                             evaluating);
+          })
+                       : task.validation_losses(first, count, options.samples, evaluating);
+      if (of_leaf.defined()) losses[static_cast<size_t>(leaf)] = sum_in_order(of_leaf);
     };
     if (options.run_forward) {
       options.run_forward(phantom ? std::function<void()>() : forward);
@@ -52,6 +58,7 @@ EvaluationResult evaluate(Task& task, const EvaluationOptions& wanted, const Ran
   }
   std::vector<LeafTerm> terms;
   for (const plan::LeafRange& range : plan::maximal_subtrees(leaves, mine)) {
+    if (!options.has_losses) break;
     terms.push_back({range, at::full({1}, plan::tree_sum(losses.data() + range.lo, range.size()),
                                      at::kDouble)});
   }

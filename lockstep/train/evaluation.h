@@ -14,6 +14,14 @@ struct EvaluationOptions {
   /// Asked between micro-batches, by all ranks alike and together (it may be a collective): true
   /// ends the evaluation without a result.
   std::function<bool()> stop = {};
+  /// Who shares the samples: this rank among the data-parallel ones. -1: all ranks of the world.
+  int rank = -1;
+  int ranks = 0;
+  bool has_losses = true;  // that count: one rank of each pipeline and tensor group has
+  /// Of a pipeline: what this stage does for a micro-batch; gives its losses on the stage that has
+  /// them. Not set: the task's validation_losses.
+  using RunChunk = std::function<at::Tensor(int chunk, const at::Tensor& input)>;
+  std::function<at::Tensor(const RunChunk& run)> pass = {};
   /// Runs each forward, and an empty one on a rank that has none in a round; not set: called as is.
   std::function<void(const std::function<void()>& forward)> run_forward = {};
 };

@@ -23,7 +23,8 @@ LanguageTask::LanguageTask(std::shared_ptr<models::LanguageModel> model,
   if (train_) train_->check_ids(vocab_);
 }
 
-std::shared_ptr<LanguageTask> LanguageTask::open(const plan::TrainConfig& config) {
+std::shared_ptr<LanguageTask> LanguageTask::open(const plan::TrainConfig& config,
+                                                 const models::ModelPart& part) {
   const int64_t context = config.model.context;
   const int64_t vocab = plan::resolved_vocab(config);
   auto train =
@@ -32,7 +33,7 @@ std::shared_ptr<LanguageTask> LanguageTask::open(const plan::TrainConfig& config
                                                     .shuffle = config.data.shuffle});
   auto valid = input::TokenFile::open(config.data.valid);
   // Its values are drawn where they belong: the model may be larger than a rank.
-  auto model = torch_inside::deferred([&] { return models::make_model(config, vocab); });
+  auto model = torch_inside::deferred([&] { return models::make_model(config, vocab, part); });
   return std::make_shared<LanguageTask>(std::move(model), std::move(train), std::move(valid),
                                         context, vocab);
 }
@@ -53,24 +54,35 @@ void LanguageTask::start(const plan::BatchPlan& batch, const std::vector<plan::R
 }
 
 at::Tensor LanguageTask::losses(const Samples& samples, const RankContext& context) {
+  return run_chunk(0, {}, samples, context);
+}
+
+at::Tensor LanguageTask::run_chunk(int chunk, const at::Tensor& input, const Samples& samples,
+                                   const RankContext& context) {
   const auto batch = std::find_if(
       step_.begin(), step_.end(),
       [&](const input::MicroBatch& candidate) { return candidate.round == samples.round; });
   LOCKSTEP_ASSERT(batch != step_.end() && batch->samples.size() == samples.count,
                   "the program asks for the rounds that it was planned with");
   const auto [ids, targets] = inputs_and_targets(batch->tokens, batch->context);
-  return model_->token_losses(ids, targets, context);
+  return model_->run_chunk(chunk, input.defined() ? input : ids, targets, context);
 }
 
 at::Tensor LanguageTask::validation_losses(int64_t first, int64_t count, int64_t of,
                                            const RankContext& context) {
+  return run_validation_chunk(0, {}, first, count, of, context);
+}
+
+at::Tensor LanguageTask::run_validation_chunk(int chunk, const at::Tensor& input, int64_t first,
+                                              int64_t count, int64_t of,
+                                              const RankContext& context) {
   std::vector<int64_t> tokens(static_cast<size_t>(count * (context_ + 1)));
   for (int64_t row = 0; row < count; ++row) {
     valid_->read(input::evaluation_token(valid_->size(), context_, of, first + row), context_ + 1,
                  tokens.data() + row * (context_ + 1));
   }
   const auto [ids, targets] = inputs_and_targets(tokens, context_);
-  return model_->token_losses(ids, targets, context);
+  return model_->run_chunk(chunk, input.defined() ? input : ids, targets, context);
 }
 
 }  // namespace lockstep

@@ -18,7 +18,8 @@ class LanguageTask final : public Task {
                std::shared_ptr<const input::TokenFile> valid, int64_t context, int64_t vocab);
   /// Model and data as `config` names them. Throws EnvironmentError for data that are not there,
   /// too short for one sequence, or hold ids that the vocabulary does not have.
-  static std::shared_ptr<LanguageTask> open(const plan::TrainConfig& config);
+  static std::shared_ptr<LanguageTask> open(const plan::TrainConfig& config,
+                                            const models::ModelPart& part = {});
 
   torch::nn::Module& module() override { return *model_; }
   plan::Init init_of(const std::string& path) const override { return model_->init_of(path); }
@@ -31,6 +32,14 @@ class LanguageTask final : public Task {
   at::Tensor losses(const Samples& samples, const RankContext& context) override;
   at::Tensor validation_losses(int64_t first, int64_t count, int64_t of,
                                const RankContext& context) override;
+  at::Tensor run_chunk(int chunk, const at::Tensor& input, const Samples& samples,
+                       const RankContext& context) override;
+  at::Tensor run_validation_chunk(int chunk, const at::Tensor& input, int64_t first, int64_t count,
+                                  int64_t of, const RankContext& context) override;
+  int chunk_of(const std::string& path) const override { return model_->chunk_of(path); }
+  plan::TensorSlice slice_of(const std::string& path) const override {
+    return model_->slice_of(path);
+  }
   double flops_per_term() const override { return model_->flops_per_token(); }
   int64_t vocab() const override { return vocab_; }
 

@@ -1,8 +1,12 @@
 #include "lockstep/train/model_file.h"
 
+#include <algorithm>
+#include <set>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/files/safetensors.h"
+#include "lockstep/plan/run_layout.h"
 
 namespace lockstep {
 namespace {
@@ -30,67 +34,80 @@ ModelFileInfo parse_info(const std::string& path, const files::SafetensorsFile& 
 
 void require_matching(const std::string& path, const files::SafetensorsFile& file,
                       const plan::Param& param) {
-  if (!file.has(param.name)) {
-    throw StateError(base::str(path, ": parameter \"", param.name, "\" of the model is missing."));
+  const std::string& name = plan::logical_name(param);
+  if (!file.has(name)) {
+    throw StateError(base::str(path, ": parameter \"", name, "\" of the model is missing."));
   }
-  const auto& info = file.info(param.name);
-  if (info.dtype != "F32" || info.shape != param.shape) {
-    throw StateError(base::str(path, ": parameter \"", param.name,
+  const auto& info = file.info(name);
+  if (info.dtype != "F32" || info.shape != plan::logical_shape(param)) {
+    throw StateError(base::str(path, ": parameter \"", name,
                                "\" has another shape or type than the model of its metadata."));
   }
 }
 
 }  // namespace
 
-void save_model(const std::string& path, state::ParamStore& params, const ModelFileInfo& info) {
+void save_model(const std::string& path, WholeParams params, const ModelFileInfo& info) {
   const nlohmann::json json = {{"config", plan::to_json(info.config)},
                                {"vocab", info.vocab},
                                {"identity", info.identity},
                                {"param_digest", info.param_digest},
                                {"step", info.step}};
-  save_parameters(path, params, {{kInfoKey, json.dump()}});
+  save_parameters(path, std::move(params), {{kInfoKey, json.dump()}});
 }
 
-void save_parameters(const std::string& path, state::ParamStore& params,
+void save_parameters(const std::string& path, WholeParams params,
                      std::map<std::string, std::string> metadata) {
   std::vector<files::TensorEntry> entries;
-  const plan::ParamTable& table = params.table();
-  for (const int p : table.by_name) {
-    const plan::Param& param = table.params[static_cast<size_t>(p)];
-    entries.push_back({.name = param.name,
+  for (size_t i = 0; i < params.list().size(); ++i) {
+    const WholeParams::Logical& logical = params.list()[i];
+    entries.push_back({.name = logical.name,
                        .dtype = "F32",
-                       .shape = param.shape,
+                       .shape = logical.shape,
                        .data = nullptr,
-                       .bytes = param.numel * 4,
-                       .bring = [&params, p] { return params.whole(p); }});
+                       .bytes = logical.numel * 4,
+                       .bring = [&params, i] { return params.bring(i); }});
   }
   metadata.emplace("format", "pt");
   files::write_safetensors(path, entries, metadata);
-  params.release_whole();
+  params.release();
 }
 
-void help_to_save(state::ParamStore& params) {
-  for (const int p : params.table().by_name) params.whole(p);
-  params.release_whole();
+void help_to_save(WholeParams params) {
+  for (size_t i = 0; i < params.list().size(); ++i) params.bring(i);
+  params.release();
 }
 
-LoadedModel load_model(const std::string& path) {
+LoadedModel load_model(const std::string& path, bool in_grains) {
   const auto file = files::SafetensorsFile::open(path);
   LoadedModel loaded;
   loaded.info = parse_info(path, file);
-  loaded.model = models::make_model(loaded.info.config, loaded.info.vocab);
+  // On one rank, which has all grains of its layers.
+  const int grains = in_grains ? plan::tensor_grains_of(loaded.info.config) : 1;
+  const models::ModelPart part{.chunks = {}, .tensor = plan::place_of(grains, 1, 0, false)};
+  loaded.model = models::make_model(loaded.info.config, loaded.info.vocab, part);
   const auto zeros = [](const std::string&) { return plan::Init{}; };
-  loaded.params = std::make_unique<state::ParamStore>(*loaded.model, loaded.model->ties(), zeros,
-                                                      state::ParamStoreOptions{});
+  state::ParamStoreOptions options;
+  options.slice_of = [&](const std::string& name) { return loaded.model->slice_of(name); };
+  loaded.params =
+      std::make_unique<state::ParamStore>(*loaded.model, loaded.model->ties(), zeros, options);
+  loaded.tensor = part.tensor;
   const plan::ParamTable& table = loaded.params->table();
+  std::set<std::string> names;
   for (size_t p = 0; p < table.params.size(); ++p) {
     const plan::Param& param = table.params[p];
     require_matching(path, file, param);
-    file.read(param.name, loaded.params->master(static_cast<int>(p)), param.numel * 4);
+    names.insert(plan::logical_name(param));
+    std::vector<float> values(file.info(plan::logical_name(param)).bytes / 4);
+    file.read(plan::logical_name(param), values.data(), std::ssize(values) * 4);
+    float* const master = loaded.params->master(static_cast<int>(p));
+    for (const plan::LogicalRun& run : plan::logical_runs(param, 0, param.numel)) {
+      if (run.first >= 0) std::copy_n(values.data() + run.first, run.size(), master + run.lo);
+    }
   }
-  if (file.names().size() != table.params.size()) {
+  if (file.names().size() != names.size()) {
     throw StateError(base::str(path, ": holds ", file.names().size(), " tensors, the model has ",
-                               table.params.size(), "."));
+                               names.size(), "."));
   }
   const std::string digest = loaded.params->digest().text();
   if (digest != loaded.info.param_digest) {

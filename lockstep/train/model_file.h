@@ -8,6 +8,7 @@
 #include "lockstep/models/language_model.h"
 #include "lockstep/plan/train_config.h"
 #include "lockstep/state/param_store.h"
+#include "lockstep/train/whole_params.h"
 
 namespace lockstep {
 
@@ -20,12 +21,12 @@ struct ModelFileInfo {
 };
 
 /// Every logical parameter once, fp32. Throws StateError; the old file stays readable till then.
-/// Where parameters are divided, the other ranks of the writer's replica call `help_to_save`: units
-/// are gathered one by one.
-void save_model(const std::string& path, state::ParamStore& params, const ModelFileInfo& info);
-void help_to_save(state::ParamStore& params);
+/// Where parameters are divided, the other ranks of the writer's replica call `help_to_save`: they
+/// are brought together one by one.
+void save_model(const std::string& path, WholeParams params, const ModelFileInfo& info);
+void help_to_save(WholeParams params);
 /// The parameters alone, with metadata of the caller's.
-void save_parameters(const std::string& path, state::ParamStore& params,
+void save_parameters(const std::string& path, WholeParams params,
                      std::map<std::string, std::string> metadata);
 
 /// A model with its parameters filled from the file.
@@ -33,10 +34,13 @@ struct LoadedModel {
   ModelFileInfo info;
   std::shared_ptr<models::LanguageModel> model;
   std::unique_ptr<state::ParamStore> params;
+  plan::TensorPlace tensor = {};  // of the context that it runs in
 };
 
 /// Throws StateError naming file and reason: not one of ours, another model's, cut short, or its
 /// parameters do not have the digest that the file states.
-LoadedModel load_model(const std::string& path);
+/// `in_grains`: its layers are computed in the tensor grains that it was trained with, for the same
+/// bits; else in one.
+LoadedModel load_model(const std::string& path, bool in_grains = true);
 
 }  // namespace lockstep

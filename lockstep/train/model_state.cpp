@@ -30,7 +30,7 @@ ModelState::ModelState(torch::nn::Module& module, const std::vector<plan::Tie>& 
                        const std::function<plan::Init(const std::string&)>& init_of,
                        const ModelStateOptions& options, RankContext& context,
                        plan::StepInputs inputs)
-    : inputs_(std::move(inputs)) {
+    : context_(context), inputs_(std::move(inputs)) {
   {
     const memory::KindScope kind(memory::Kind::parameters);
     params_ = std::make_unique<state::ParamStore>(
@@ -42,18 +42,46 @@ ModelState::ModelState(torch::nn::Module& module, const std::vector<plan::Tie>& 
             .shard = options.shard,
             .group = context.gather.get(),
             .offload_folder = options.offload.parameters ? options.offload_folder : std::string(),
-            .moment_bytes = [](int64_t elements) {
-              return optim::StreamedAdamW::moment_bytes(elements, stream_for(elements));
-            }});
+            .moment_bytes =
+                [](int64_t elements) {
+                  return optim::StreamedAdamW::moment_bytes(elements, stream_for(elements));
+                },
+            .slice_of = options.slice_of,
+            .chunk_of = options.chunk_of,
+            .is_part = context.tie != nullptr || context.model != nullptr});
   }
   inputs_.table = params_->table();
   inputs_.buckets = params_->buckets();
   inputs_.shards = params_->layout();
   ProcessGroup& reduces = context.shard ? *context.shard : *context.dp;
   grads_ = std::make_unique<state::GradStore>(*params_, reduces, inputs_, context.dp->rank(),
-                                              context.replica.get());
-  runner_ =
-      std::make_unique<StepRunner>(inputs_, *params_, *grads_, *context.dp, context.shard.get());
+                                              context.replica.get(), context.tie.get());
+  if (context.model) {
+    parts_ = std::make_unique<ModelParts>(exchange_parts(
+        *context.model, params_->table(), params_->layout(), params_->rank(), context.part));
+  }
+  if (parts_) {
+    inputs_.part = {.norm = plan::plan_norm(parts_->whole, parts_->owned),
+                    .model_rank = context.model->rank(),
+                    .has_losses = options.has_losses,
+                    .message_bytes = options.message_bytes,
+                    .tensor_bytes = options.tensor_bytes};
+  }
+  if (inputs_.pipelined()) {
+    const plan::PipelineSchedule& shape = inputs_.schedules.front();
+    if (shape.splits_weight) context.weight_queue = std::make_shared<WeightQueue>();
+    messages_ = options.messages;
+    flow_ =
+        std::make_unique<detail::StageFlow>(shape, inputs_.stage, *messages_, context.weight_queue);
+  }
+  runner_ = std::make_unique<StepRunner>(inputs_, *params_, *grads_,
+                                         StepGroups{.dp = *context.dp,
+                                                    .shard = context.shard.get(),
+                                                    .model = context.model.get(),
+                                                    .parts = parts_.get(),
+                                                    .all = context.all.get(),
+                                                    .has_losses = options.has_losses,
+                                                    .flow = flow_.get()});
   make_optimizer(options);
 }
 
@@ -104,6 +132,11 @@ void ModelState::make_optimizer(const ModelStateOptions& options) {
 void ModelState::update(double lr, double grad_scale) {
   if (params_->units() != nullptr) params_->units()->drop_read_ahead();
   optimizer_->step(lr, grad_scale);
+}
+
+bool ModelState::has_saved_replica() const {
+  const int shards = params_->units() != nullptr ? context_.gather->size() : 1;
+  return context_.dp->rank() < shards && (parts_ != nullptr || shards > 1);
 }
 
 std::string ModelState::offload_text() const {

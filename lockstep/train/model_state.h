@@ -21,7 +21,9 @@
 #include "lockstep/plan/step_program.h"
 #include "lockstep/state/grad_store.h"
 #include "lockstep/state/param_store.h"
+#include "lockstep/train/param_digest.h"
 #include "lockstep/train/step_runner.h"
+#include "lockstep/train/whole_params.h"
 
 namespace lockstep {
 
@@ -32,13 +34,21 @@ struct ModelStateOptions {
   int64_t first_bucket_bytes = 1 * MiB;
   int64_t bucket_bytes = 25 * MiB;
   optim::AdamWOptions adamw = {};
+  // Of a model that ranks hold parts of (state/param_store.h); not set: it is whole.
+  std::function<plan::TensorSlice(const std::string& path)> slice_of = {};
+  std::function<int(const std::string& path)> chunk_of = {};
+  std::shared_ptr<StageMessages> messages = {};  // of a pipeline
+  bool has_losses = true;     // that count: one rank of each pipeline and tensor group has
+  int64_t message_bytes = 0;  // of a micro-batch: plan::PartTraffic
+  int64_t tensor_bytes = 0;
 };
 
 class ModelState {
  public:
-  /// `context` has the groups that the sharding asks for (data_groups.h). `inputs` holds batch,
-  /// leaves and what is said of communication; table, buckets and shards are filled in here.
-  /// What is held is counted in the account of the calling thread.
+  /// `context`, which must outlive this, has the groups that the layout asks for (data_groups.h).
+  /// `inputs` holds batch, leaves and what is said of communication; table, buckets and shards are
+  /// filled in here. A pipeline whose schedule splits weights off leaves a weight queue in
+  /// `context`. What is held is counted in the account of the calling thread.
   ModelState(torch::nn::Module& module, const std::vector<plan::Tie>& ties,
              const std::function<plan::Init(const std::string&)>& init_of,
              const ModelStateOptions& options, RankContext& context, plan::StepInputs inputs);
@@ -49,18 +59,35 @@ class ModelState {
   state::GradStore& grads() { return *grads_; }
   StepRunner& runner() { return *runner_; }
   const StepRunner& runner() const { return *runner_; }
+  /// What flows through this stage; null: the model is not cut.
+  detail::StageFlow* flow() { return flow_.get(); }
+  const detail::StageFlow* flow() const { return flow_.get(); }
+  StageMessages* messages() { return messages_.get(); }
+  const StageMessages* messages() const { return messages_.get(); }
+  /// Who holds what; null: every rank of a replica's group holds pieces of the whole.
+  const ModelParts* parts() const { return parts_.get(); }
 
   /// The optimizer takes a step with the reduced gradients.
   void update(double lr, double grad_scale);
+  /// The logical parameters, for a file that rank 0 of the world writes.
+  WholeParams whole() { return {*params_, context_.model.get(), parts_.get()}; }
+  /// This rank holds a part of what rank 0 of the world writes, and helps with `whole`.
+  bool has_saved_replica() const;
+  /// Of all parameters, on any layout the same. All ranks of the world call it.
+  std::string digest() const { return param_digest(*params_, context_, parts_.get()); }
   /// "0.5 GiB in /scratch, direct, by io_uring"; empty: nothing is offloaded.
   std::string offload_text() const;
 
  private:
   void make_optimizer(const ModelStateOptions& options);
 
+  RankContext& context_;
   plan::StepInputs inputs_;
   std::unique_ptr<state::ParamStore> params_;
   std::unique_ptr<state::GradStore> grads_;
+  std::unique_ptr<ModelParts> parts_;
+  std::shared_ptr<StageMessages> messages_;
+  std::unique_ptr<detail::StageFlow> flow_;
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<files::BlockFile> moments_;  // where masters are not in a file
   std::unique_ptr<optim::Updater> optimizer_;

@@ -30,7 +30,9 @@ std::string run_summary(ProcessGroup& world, const RunTotals& run, const RankTot
                         {"gemm_flops", mine.gemm_flops},
                         {"peak_bytes", by_kind(mine.peak_bytes)},
                         {"planned_peak_bytes", planned_by_kind(mine.planned)}};
+  own["groups"] = nlohmann::json::array();
   for (const GroupTraffic& group : mine.groups) {
+    own["groups"].push_back(group.name);
     own[group.name + "_bytes"] = group.totals.bytes;
     own[group.name + "_planned_bytes"] = group.planned_bytes;
     own[group.name + "_exposed_seconds"] = group.totals.exposed_seconds;
@@ -42,10 +44,11 @@ std::string run_summary(ProcessGroup& world, const RunTotals& run, const RankTot
   nlohmann::json groups = nlohmann::json::object();
   for (const std::string& text : all) {
     nlohmann::json entry = nlohmann::json::parse(text);
-    for (const GroupTraffic& group : mine.groups) {
-      nlohmann::json& sum = groups.emplace(group.name, nlohmann::json::object()).first.value();
+    // A rank is in some of the groups: stages of a pipeline differ.
+    for (const std::string name : entry["groups"]) {
+      nlohmann::json& sum = groups.emplace(name, nlohmann::json::object()).first.value();
       const auto add = [&](const char* what, auto none) {
-        sum[what] = sum.value(what, none) + entry[group.name + "_" + what].get<decltype(none)>();
+        sum[what] = sum.value(what, none) + entry[name + "_" + what].get<decltype(none)>();
       };
       add("bytes", int64_t{0});
       add("planned_bytes", int64_t{0});

@@ -1,5 +1,8 @@
 #include "lockstep/train/step_runner.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "lockstep/base/assert.h"
 #include "lockstep/train/batch_tensors.h"
 
@@ -9,17 +12,42 @@ namespace {
 using plan::StepOp;
 using torch_inside::Phase;
 
+detail::ShardNorm norm_of(const state::ParamStore& params, const StepGroups& groups) {
+  if (groups.parts != nullptr) return {*groups.parts, *groups.model};
+  return {params.table(), params.layout(), groups.shard};
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Adds an operation and its time to a list when it ends.
+class Timer {
+ public:
+  Timer(std::vector<TimedStep>& list, const plan::Step& step) : list_(list), place_(list.size()) {
+    list_.push_back({.step = step, .start = now()});
+  }
+  ~Timer() { list_[place_].seconds = now() - list_[place_].start; }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+ private:
+  std::vector<TimedStep>& list_;
+  size_t place_;
+};
+
 }  // namespace
 
 StepRunner::StepRunner(const plan::StepInputs& inputs, state::ParamStore& params,
-                       state::GradStore& grads, ProcessGroup& group, ProcessGroup* shard)
-    : step_{.steps = plan::data_parallel_program(inputs, group.rank()).steps, .done = {}},
+                       state::GradStore& grads, const StepGroups& groups)
+    : step_{.steps = plan::step_program(inputs, groups.dp.rank()).steps, .done = {}},
       batch_(inputs.batch),
-      loss_terms_(plan::leaf_terms(inputs.leaves, group.rank())),
+      loss_terms_(groups.has_losses ? plan::leaf_terms(inputs.leaves, groups.dp.rank())
+                                    : std::vector<plan::LeafRange>()),
       params_(params),
       grads_(grads),
-      group_(group),
-      norm_(params.table(), params.layout(), shard),
+      groups_(groups),
+      norm_(norm_of(params, groups)),
       bucket_ready_(params.buckets().buckets.size()),
       leaf_losses_(static_cast<size_t>(inputs.batch.grains)) {
   for (const plan::UnitStep& step : plan::forward_units(params.layout(), false)) {
@@ -62,16 +90,98 @@ StepRunner::Lane StepRunner::lane_of(StepOp op) {
 StepResult StepRunner::run(const StepCompute& compute, double seed) {
   entering_ = compute.entering;
   begin();
-  while (const std::optional<plan::Round> round = next_forward()) {
-    backward(compute.forward(round->leaf, round->micro), seed);
+  if (groups_.flow != nullptr) {
+    run_stage(compute, seed);
+  } else {
+    while (const std::optional<plan::Round> round = next_forward()) {
+      backward(compute.forward(step_.steps[cursor_ - 1], {}), seed);
+    }
   }
   const StepResult result = finish(compute.update);
   entering_ = {};
   return result;
 }
 
+/// The operations of a stage, each in its turn.
+void StepRunner::run_stage(const StepCompute& compute, double seed) {
+  for (; cursor_ < step_.steps.size(); ++cursor_) {
+    const plan::Step& step = step_.steps[cursor_];
+    if (step.op == StepOp::across || step.op == StepOp::loss) break;
+    enter(step);
+    run_stage_step(step, compute, seed);
+  }
+  const PhaseSpan span(clock_, Phase::pipeline_wait);
+  groups_.flow->finish();
+}
+
+void StepRunner::run_stage_step(const plan::Step& step, const StepCompute& compute, double seed) {
+  detail::StageFlow& flow = *groups_.flow;
+  const auto pass_of = [&] {
+    return state::BackwardPass{.leaf = step.leaf,
+                               .fresh = step.micro == 0,
+                               .clear = step.micro == 0,
+                               .last = false,
+                               .chunk = step.chunk};
+  };
+  if (lane_of(step.op) != Lane::none) {
+    execute(step);
+    return;
+  }
+  const Timer timer(timed_, step);
+  switch (step.op) {
+    case StepOp::forward: {
+      const PhaseSpan span(clock_, Phase::forward);
+      const at::Tensor losses =
+          flow.forward(step, [&](const at::Tensor& input) { return compute.forward(step, input); });
+      if (losses.defined()) {
+        leaf_losses_[static_cast<size_t>(step.leaf)] += sum_in_order(losses.detach());
+      }
+      return;
+    }
+    case StepOp::backward: {
+      const PhaseSpan span(clock_, Phase::backward);
+      grads_.begin_backward(pass_of());
+      flow.backward(step, seed);
+      grads_.end_backward();
+      return;
+    }
+    case StepOp::weight: {
+      const PhaseSpan span(clock_, Phase::backward);
+      for (const DeferredGradient& deferred : flow.take_deferred(step)) {
+        grads_.add_deferred(deferred.weight, step.leaf, step.micro, deferred.compute());
+      }
+      return;
+    }
+    case StepOp::complete:
+      grads_.complete(step.chunk, step.leaf);
+      return;
+    case StepOp::tie: {
+      const PhaseSpan span(clock_, Phase::reduce_wait);
+      grads_.tie(step.param, step.leaf);
+      return;
+    }
+    default:
+      break;
+  }
+  const PhaseSpan span(clock_, Phase::pipeline_wait);
+  switch (step.op) {
+    case StepOp::send_forward:
+      return flow.send_forward(step);
+    case StepOp::recv_forward:
+      return flow.recv_forward(step);
+    case StepOp::send_backward:
+      return flow.send_backward(step);
+    case StepOp::recv_backward:
+      return flow.recv_backward(step);
+    default:
+      LOCKSTEP_ASSERT(false, "a stage computes, and hands on");
+  }
+}
+
 void StepRunner::begin() {
   executed_.clear();
+  timed_.clear();
+  if (groups_.flow != nullptr) groups_.flow->clear();
   reductions_.clear();
   forward_span_.reset();
   program_ = &step_;
@@ -93,6 +203,8 @@ std::optional<plan::Round> StepRunner::next_forward() {
     if (step_.done[cursor_++]) continue;
     enter(step);
     if (step.op == StepOp::forward) {
+      timed_.push_back({.step = step, .start = now()});
+      forward_place_ = timed_.size() - 1;
       forward_span_.emplace(clock_, Phase::forward);
       begin_window();
       return plan::Round{step.leaf, step.micro};
@@ -106,11 +218,13 @@ std::optional<plan::Round> StepRunner::next_forward() {
 void StepRunner::backward(const at::Tensor& losses, double seed) {
   end_window();
   forward_span_.reset();
+  timed_[forward_place_].seconds = now() - timed_[forward_place_].start;
   const plan::Step step = step_.steps[cursor_++];
   LOCKSTEP_ASSERT(step.op == StepOp::backward, "a forward is followed by its backward");
   enter(step);
   leaf_losses_[static_cast<size_t>(step.leaf)] += sum_in_order(losses);
   const PhaseSpan span(clock_, Phase::backward);
+  const Timer timer(timed_, step);
   if (step.micro == 0) std::fill(bucket_ready_.begin(), bucket_ready_.end(), false);
   grads_.begin_backward(step.leaf, step.micro);
   begin_window();
@@ -125,6 +239,7 @@ StepResult StepRunner::finish(const std::function<void(double grad_norm)>& updat
   for (; cursor_ < step_.steps.size(); ++cursor_) {
     const plan::Step& step = step_.steps[cursor_];
     enter(step);
+    const Timer timer(timed_, step);
     switch (step.op) {
       case StepOp::across:
         await_reductions();
@@ -158,7 +273,12 @@ StepResult StepRunner::finish(const std::function<void(double grad_norm)>& updat
 }
 
 void StepRunner::run_forward(const std::function<void()>& forward) {
+  if (groups_.flow != nullptr) {
+    run_stage_forward(forward);
+    return;
+  }
   std::vector<plan::Step> of_the_step = std::move(executed_);
+  std::vector<TimedStep> times = std::move(timed_);
   program_ = &forward_;
   forward_.done.assign(forward_.steps.size(), false);
   cursor_ = 0;
@@ -167,6 +287,17 @@ void StepRunner::run_forward(const std::function<void()>& forward) {
   end_window();
   program_ = &step_;
   executed_ = std::move(of_the_step);
+  timed_ = std::move(times);
+}
+
+/// All units are there, whatever the order of a stage's pieces.
+void StepRunner::run_stage_forward(const std::function<void()>& forward) {
+  state::GatheredUnits* const units = params_.units();
+  const std::vector<int>& order = params_.layout().forward;
+  if (units != nullptr) std::for_each(order.begin(), order.end(), [&](int u) { units->gather(u); });
+  if (forward) forward();
+  if (units != nullptr)
+    std::for_each(order.begin(), order.end(), [&](int u) { units->release(u); });
 }
 
 /// The operations behind the cursor, up to the next that is in no lane, belong to what now runs.
@@ -228,6 +359,7 @@ void StepRunner::advance_gradients() {
 
 void StepRunner::execute(const plan::Step& step) {
   executed_.push_back(step);
+  const Timer timer(timed_, step);
   const bool waits = step.op == StepOp::reduce || step.op == StepOp::settle;
   const PhaseSpan span(clock_, lane_of(step.op) == Lane::units ? Phase::gather_wait
                                : waits                         ? Phase::reduce_wait
@@ -248,8 +380,10 @@ void StepRunner::execute(const plan::Step& step) {
       grads_.fold(step.bucket, step.leaf);
       return;
     case StepOp::reduce: {
-      Work work =
-          step.node.size() > 0 ? grads_.reduce(step.bucket, step.node) : grads_.reduce(step.bucket);
+      // Of a stage, the program says whose leaf it is; else it is the one at hand.
+      Work work = step.node.size() == 0     ? grads_.reduce(step.bucket)
+                  : groups_.flow != nullptr ? grads_.reduce(step.bucket, step.node, step.leaf)
+                                            : grads_.reduce(step.bucket, step.node);
       reductions_.push_back(std::move(work));
       return;
     }
@@ -276,7 +410,8 @@ double StepRunner::exchange_losses() {
     terms.push_back({range, at::full({1}, sum, at::kDouble)});
   }
   at::Tensor total = at::zeros({1}, at::kDouble);
-  group_.all_reduce(std::move(terms), batch_.grains, total).wait();
+  ProcessGroup& group = groups_.all != nullptr ? *groups_.all : groups_.dp;
+  group.all_reduce(std::move(terms), batch_.grains, total).wait();
   return total.item<double>();
 }
 

@@ -15,14 +15,18 @@
 #include "lockstep/plan/step_program.h"
 #include "lockstep/state/grad_store.h"
 #include "lockstep/train/detail/shard_norm.h"
+#include "lockstep/train/detail/stage_flow.h"
+#include "lockstep/train/model_parts.h"
 #include "lockstep/train/phase_clock.h"
 
 namespace lockstep {
 
 /// What the program's compute operations do; given by whoever knows the model and the data.
 struct StepCompute {
-  /// The loss of each token of a micro-batch, with its graph.
-  std::function<at::Tensor(int leaf, int micro)> forward;
+  /// The loss of each token of a micro-batch, with its graph. Of a pipeline: the result of
+  /// `step.chunk` for `input`, which is what the chunk before gave; undefined for the model's
+  /// first.
+  std::function<at::Tensor(const plan::Step& step, const at::Tensor& input)> forward;
   /// The optimizer: called once the gradients of the step are whole, with their norm.
   std::function<void(double grad_norm)> update;
   /// Told before each operation, for status and trace.
@@ -34,12 +38,30 @@ struct StepResult {
   double grad_norm = 0;
 };
 
+/// An operation of a run and when it ran: seconds of the steady clock.
+struct TimedStep {
+  plan::Step step;
+  double start = 0;
+  double seconds = 0;
+};
+
+/// With whom a rank takes its steps.
+struct StepGroups {
+  ProcessGroup& dp;               // the ranks of the step's leaves
+  ProcessGroup* shard = nullptr;  // those that divide a replica
+  /// Of a model that ranks hold parts of: who together hold a replica, and what each holds; all
+  /// ranks, and whether this one has losses that count. Else null: the two above.
+  ProcessGroup* model = nullptr;
+  const ModelParts* parts = nullptr;
+  ProcessGroup* all = nullptr;
+  bool has_losses = true;
+  detail::StageFlow* flow = nullptr;  // of a pipeline
+};
+
 class StepRunner {
  public:
-  /// `group` has the ranks of `inputs.leaves`; `shard` those that divide a replica, null if nothing
-  /// is sharded.
   StepRunner(const plan::StepInputs& inputs, state::ParamStore& params, state::GradStore& grads,
-             ProcessGroup& group, ProcessGroup* shard = nullptr);
+             const StepGroups& groups);
   ~StepRunner();
 
   /// One optimizer step. `seed` is what each token's loss weighs: loss_scale / tokens of the step.
@@ -54,7 +76,8 @@ class StepRunner {
   StepResult finish(const std::function<void(double grad_norm)>& update);
 
   /// A forward without backward, outside of any step; empty on a rank that has nothing to compute.
-  /// All ranks that divide a replica call it together: it gathers.
+  /// All ranks that divide a replica call it together: it gathers. Of a stage: what it does for
+  /// one micro-batch.
   void run_forward(const std::function<void()>& forward);
 
   /// Cuts the time of a step into its parts: whoever times steps starts it, and reads it after
@@ -66,6 +89,8 @@ class StepRunner {
 
   /// The operations of the last run, in the order in which they were started.
   const std::vector<plan::Step>& executed() const { return executed_; }
+  /// The same with their times; of reductions and gathers, those of their start.
+  const std::vector<TimedStep>& timed() const { return timed_; }
 
  private:
   /// Operations that keep their order among themselves.
@@ -73,6 +98,9 @@ class StepRunner {
   static Lane lane_of(plan::StepOp op);
 
   void enter(const plan::Step& step);
+  void run_stage_forward(const std::function<void()>& forward);
+  void run_stage(const StepCompute& compute, double seed);
+  void run_stage_step(const plan::Step& step, const StepCompute& compute, double seed);
   void begin_window();
   void end_window();
   void advance_gradients();
@@ -95,17 +123,19 @@ class StepRunner {
   std::vector<plan::LeafRange> loss_terms_;
   state::ParamStore& params_;
   state::GradStore& grads_;
-  ProcessGroup& group_;
+  StepGroups groups_;
   detail::ShardNorm norm_;
 
   std::function<void(const plan::Step&)> entering_;
   std::optional<PhaseSpan> forward_span_;  // between next_forward and backward
+  size_t forward_place_ = 0;               // in timed_, of the same
   size_t cursor_ = 0;                      // behind the forward or backward under way
   size_t window_end_ = 0;                  // the operations up to here belong to it
   std::vector<bool> bucket_ready_;         // for the leaf at hand
   std::vector<double> leaf_losses_;        // by leaf; ours only
   std::vector<Work> reductions_;
   std::vector<plan::Step> executed_;
+  std::vector<TimedStep> timed_;
   PhaseClock clock_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "lockstep/base/assert.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/train/language_task.h"
@@ -35,6 +36,22 @@ at::Tensor Task::validation_losses(int64_t, int64_t, int64_t, const RankContext&
       "neither.");
 }
 
+at::Tensor Task::run_chunk(int chunk, const at::Tensor&, const Samples& samples,
+                           const RankContext& context) {
+  LOCKSTEP_ASSERT(chunk == 0, "a task that is not cut is one piece");
+  return losses(samples, context);
+}
+
+at::Tensor Task::run_validation_chunk(int chunk, const at::Tensor&, int64_t first, int64_t count,
+                                      int64_t of, const RankContext& context) {
+  LOCKSTEP_ASSERT(chunk == 0, "a task that is not cut is one piece");
+  return validation_losses(first, count, of, context);
+}
+
+int Task::chunk_of(const std::string&) const { return 0; }
+
+plan::TensorSlice Task::slice_of(const std::string&) const { return {}; }
+
 double Task::flops_per_term() const {
   double count = 0;
   for (const at::Tensor& parameter : const_cast<Task*>(this)->module().parameters()) {
@@ -45,14 +62,23 @@ double Task::flops_per_term() const {
 
 void Task::start(const plan::BatchPlan&, const std::vector<plan::Round>&, int64_t, int64_t) {}
 
-std::shared_ptr<Task> make_task(const plan::TrainConfig& config, const TaskFactories& own) {
+std::shared_ptr<Task> make_task(const plan::TrainConfig& config, const TaskFactories& own,
+                                const models::ModelPart& part) {
   const std::string& family = config.model.family;
+  const bool whole = part.chunks.empty() && part.tensor.grains == 1;
+  if (own.contains(family) && !whole) {
+    throw UsageError(base::str("model.family = \"", family,
+                               "\" is the program's own, which lockstep train neither cuts into "
+                               "stages nor divides.\n  This fits: --set parallel.pipeline=1 --set "
+                               "parallel.tensor=1; lockstep::Training::build_layers cuts a list "
+                               "of layers."));
+  }
   if (const auto found = own.find(family); found != own.end()) {
     std::shared_ptr<Task> task = found->second(config);
     if (task) return task;
     throw UsageError(base::str("the program made no task for model.family = \"", family, "\"."));
   }
-  if (plan::is_family(family)) return LanguageTask::open(config);
+  if (plan::is_family(family)) return LanguageTask::open(config, part);
   std::vector<std::string> names(plan::kFamilies.begin(), plan::kFamilies.end());
   for (const auto& entry : own) names.push_back(entry.first);
   throw UsageError(

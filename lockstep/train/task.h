@@ -18,6 +18,7 @@
 
 #include "lockstep/comm/rank_context.h"
 #include "lockstep/input/sample_order.h"
+#include "lockstep/models/language_model.h"
 #include "lockstep/plan/batch_plan.h"
 #include "lockstep/plan/param_table.h"
 #include "lockstep/plan/train_config.h"
@@ -59,6 +60,18 @@ class Task {
   virtual at::Tensor validation_losses(int64_t first, int64_t count, int64_t of,
                                        const RankContext& context);
 
+  /// Where the model is cut into the pieces of a pipeline: the result of piece `chunk` of this rank
+  /// for `input`, what the piece before gave (undefined for the model's first). The model's last
+  /// gives the losses. A task that is not cut is one piece.
+  virtual at::Tensor run_chunk(int chunk, const at::Tensor& input, const Samples& samples,
+                               const RankContext& context);
+  virtual at::Tensor run_validation_chunk(int chunk, const at::Tensor& input, int64_t first,
+                                          int64_t count, int64_t of, const RankContext& context);
+  /// The piece that the parameter at `path` belongs to, on this rank.
+  virtual int chunk_of(const std::string& path) const;
+  /// Which grain of a logical parameter the tensor at `path` is, where layers are divided.
+  virtual plan::TensorSlice slice_of(const std::string& path) const;
+
   /// Floating-point operations of forward and backward for a term, for the model FLOP utilisation.
   /// Unless a task says otherwise: 6 for each parameter.
   virtual double flops_per_term() const;
@@ -80,7 +93,8 @@ using TaskFactories = std::map<std::string, TaskFactory>;
 
 /// The task of `config.model.family`: one of `own`, else one of Lockstep's. Throws UsageError
 /// naming the families there are.
-std::shared_ptr<Task> make_task(const plan::TrainConfig& config, const TaskFactories& own = {});
+std::shared_ptr<Task> make_task(const plan::TrainConfig& config, const TaskFactories& own = {},
+                                const models::ModelPart& part = {});
 
 /// Tensors of two or more dimensions normal with standard deviation 1 / sqrt(elements a row);
 /// vectors whose name ends in "weight" ones, as the gains of norms; everything else zeros.

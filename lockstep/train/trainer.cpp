@@ -56,14 +56,20 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   context_.world = std::make_shared<ProcessGroup>(world);
   context_.seed = static_cast<uint64_t>(config_.run.seed);
   require_alike(*context_.world);
+  place_ = plan::place_in(config_, world->size(), world->rank());
+  const auto data = static_cast<int>(place_.dp.size());
   plan::StepInputs inputs;
   inputs.batch = plan::batch_of(config_);
-  inputs.leaves = plan::leaves_of(config_, world->size());
+  inputs.leaves = plan::leaves_of(config_, data);
   inputs.overlap = config_.comm.overlap;
-  make_groups(context_, plan::shard_options_of(config_, world->size()));
+  plan::set_pipeline(inputs, config_, place_.stage);
+  context_.tensor = plan::tensor_place_of(config_, place_.tensor);
+  make_groups(context_, plan::shard_options_of(config_, data), place_);
   choose_algorithm(inputs);
-  identity_ = {
-      .batch = inputs.batch, .kernel_set = kernel_set(), .instruction_set = instruction_set()};
+  identity_ = {.batch = inputs.batch,
+               .tensor_grains = context_.tensor.grains,
+               .kernel_set = kernel_set(),
+               .instruction_set = instruction_set()};
   {
     // Before there is a limit: its matrices are no part of the run.
     at::Tensor peak = at::full({1}, measure_gemm_peak(), at::kDouble);
@@ -90,21 +96,35 @@ void Trainer::make_state(plan::StepInputs inputs) {
   const std::string& folder = config_.memory.offload_dir;
   {
     const memory::KindScope kind(memory::Kind::parameters);
-    task_ = make_task(config_, options_.tasks);
+    models::ModelPart part{.chunks = {}, .tensor = context_.tensor};
+    if (inputs.pipelined()) part.chunks = plan::chunks_of(config_, place_.stage);
+    task_ = make_task(config_, options_.tasks, part);
+  }
+  std::shared_ptr<StageMessages> messages;
+  if (inputs.pipelined()) {
+    messages =
+        std::make_shared<StageMessages>(*context_.world, place_.stages, inputs.schedules.front());
   }
   limit_memory();
   state_ = std::make_unique<ModelState>(
       task_->module(), task_->ties(),
       [this](const std::string& path) { return task_->init_of(path); },
-      ModelStateOptions{.shard = plan::shard_options_of(config_, context_.world->size()),
-                        .offload = plan::offload_of(config_),
-                        .offload_folder = folder.empty() ? options_.run_folder : folder,
-                        .first_bucket_bytes = mebibytes(config_.comm.first_bucket_mb),
-                        .bucket_bytes = mebibytes(config_.comm.bucket_mb),
-                        .adamw = {.beta1 = config_.optim.beta1,
-                                  .beta2 = config_.optim.beta2,
-                                  .eps = config_.optim.eps,
-                                  .weight_decay = config_.optim.weight_decay}},
+      ModelStateOptions{
+          .shard = plan::shard_options_of(config_, context_.dp->size()),
+          .offload = plan::offload_of(config_),
+          .offload_folder = folder.empty() ? options_.run_folder : folder,
+          .first_bucket_bytes = mebibytes(config_.comm.first_bucket_mb),
+          .bucket_bytes = mebibytes(config_.comm.bucket_mb),
+          .adamw = {.beta1 = config_.optim.beta1,
+                    .beta2 = config_.optim.beta2,
+                    .eps = config_.optim.eps,
+                    .weight_decay = config_.optim.weight_decay},
+          .slice_of = [this](const std::string& path) { return task_->slice_of(path); },
+          .chunk_of = [this](const std::string& path) { return task_->chunk_of(path); },
+          .messages = messages,
+
+          .has_losses = has_losses(inputs),
+          .message_bytes = message_bytes()},
       context_, std::move(inputs));
   offload_activations();
 }
@@ -135,8 +155,9 @@ void Trainer::limit_memory() {
                           .trainable = item.value().requires_grad(),
                           .init = {}});
     }
-    return plan::settings_within(config_, plan::make_param_table(declared, task_->ties()),
-                                 context_.world->size(), limit);
+    return plan::settings_within(config_,
+                                 plan::make_param_table(declared, task_->ties(), /*is_part=*/true),
+                                 context_.dp->size(), limit);
   });
 }
 
@@ -159,6 +180,7 @@ TrainResult Trainer::run() {
 TrainResult Trainer::train_to_the_end() {
   TrainResult result;
   for (ProcessGroup* group : groups_of(context_)) group->reset_totals();
+  if (state_->messages() != nullptr) state_->messages()->reset_totals();
   gemm_flops_at_start_ = torch_inside::gemm_flops_of_this_thread();
   int64_t done = 0;
   while (done < config_.run.steps && !result.stopped) {
@@ -166,7 +188,7 @@ TrainResult Trainer::train_to_the_end() {
     ++done;
     // Early, and once more at the end: a buffer that follows this rank's samples differs at once.
     if (done == 1 || done == config_.run.steps) {
-      require_equal_bits(*context_.world, buffers_of(task_->module()));
+      require_equal_bits(*context_.peers, buffers_of(task_->module()));
     }
     const bool last = done == config_.run.steps;
     if (config_.run.check_every > 0 && (last || done % config_.run.check_every == 0)) {
@@ -177,7 +199,7 @@ TrainResult Trainer::train_to_the_end() {
     const bool due = config_.log.eval_every > 0 && done % config_.log.eval_every == 0;
     if (due && !last && !result.stopped) result.stopped = !evaluate_at(done);
   }
-  digest_ = param_digest(state_->params(), context_);
+  digest_ = state_->digest();
   // First what cannot be made again, then what can.
   save(done, "final.safetensors");
   require_log();
@@ -221,7 +243,7 @@ void Trainer::save_if_asked(int64_t steps_done) {
   context_.world->all_reduce(asked, ReduceOp::max).wait();
   if (asked.item<int>() <= saves_answered_) return;
   saves_answered_ = asked.item<int>();
-  digest_ = param_digest(state_->params(), context_);
+  digest_ = state_->digest();
   const std::string file = base::str("step_", steps_done, ".safetensors");
   save(steps_done, file);
   if (log_) log_->say(base::str("saved ", options_.run_folder, "/", file, " on request"));
@@ -229,20 +251,36 @@ void Trainer::save_if_asked(int64_t steps_done) {
 
 void Trainer::save(int64_t steps_done, const std::string& file) {
   endpoint_.set_status(steps_done, "save");
-  const int64_t gathered_before = context_.gather ? context_.gather->totals().bytes : 0;
+  const OutsideBytes before = moved();
   if (context_.world->rank() == 0) {
-    save_model(options_.run_folder + "/" + file, state_->params(),
+    save_model(options_.run_folder + "/" + file, state_->whole(),
                {.config = config_,
                 .vocab = task_->vocab(),
                 .identity = identity_.text(),
                 .param_digest = digest_,
                 .step = steps_done});
-  } else if (state_->params().units() != nullptr &&
-             context_.world->rank() < context_.gather->size()) {
-    help_to_save(
-        state_->params());  // rank 0's replica brings its units together, for rank 0 to write
+  } else if (state_->has_saved_replica()) {
+    help_to_save(state_->whole());  // what rank 0's replica holds comes together, for it to write
   }
-  if (context_.gather) saved_bytes_ += context_.gather->totals().bytes - gathered_before;
+  count_outside(before);
+}
+
+Trainer::OutsideBytes Trainer::moved() const {
+  const auto bytes_of = [](const std::shared_ptr<ProcessGroup>& group) {
+    return group ? group->totals().bytes : 0;
+  };
+  return {.gather = bytes_of(context_.gather),
+          .model = bytes_of(context_.model),
+          .tp = bytes_of(context_.tp),
+          .pp = state_->messages() != nullptr ? state_->messages()->totals().bytes : 0};
+}
+
+void Trainer::count_outside(const OutsideBytes& before) {
+  const OutsideBytes now = moved();
+  outside_.gather += now.gather - before.gather;
+  outside_.model += now.model - before.model;
+  outside_.tp += now.tp - before.tp;
+  outside_.pp += now.pp - before.pp;
 }
 
 void Trainer::train_step(int64_t step) {
@@ -263,18 +301,19 @@ void Trainer::train_step(int64_t step) {
   compute.entering = [&](const plan::Step& op) {
     endpoint_.set_status(step + 1, plan::text(op).c_str());
   };
-  compute.forward = [&](int leaf, int micro) {
-    const plan::SampleRange samples = state_->inputs().batch.samples(leaf, micro);
-    context_.leaf = leaf;
-    context_.micro = micro;
+  compute.forward = [&](const plan::Step& op, const at::Tensor& input) {
+    const plan::SampleRange samples = state_->inputs().batch.samples(op.leaf, op.micro);
+    context_.leaf = op.leaf;
+    context_.micro = op.micro;
     context_.first_sample = samples.lo;
-    samples_ += samples.size();
+    if (op.chunk == 0) samples_ += samples.size();
     std::optional<memory::ActivationOffloadScope> offloads;
     if (activations_) offloads.emplace(*activations_);
-    return task_->losses({.first = step * config_.data.global_batch + samples.lo,
-                          .count = samples.size(),
-                          .round = {leaf, micro}},
-                         context_);
+    const Samples wanted{.first = step * config_.data.global_batch + samples.lo,
+                         .count = samples.size(),
+                         .round = {op.leaf, op.micro}};
+    return state_->flow() != nullptr ? task_->run_chunk(op.chunk, input, wanted, context_)
+                                     : task_->losses(wanted, context_);
   };
   compute.update = [&](double grad_norm) {
     if (!std::isfinite(grad_norm)) return;  // require_finite says more
@@ -298,17 +337,46 @@ int64_t Trainer::step_terms() const {
 bool Trainer::evaluate_at(int64_t done) {
   if (task_->validation_samples() == 0) return true;
   endpoint_.set_status(done, "evaluation");
+  const OutsideBytes before = moved();
   const EvaluationResult evaluated =
       evaluate(*task_,
                {.samples = config_.data.eval_batches * config_.data.global_batch,
                 .micro_batch = config_.data.micro_batch,
                 .stop = [this] { return stop_agreed(); },
+                .rank = context_.dp->rank(),
+                .ranks = context_.dp->size(),
+                .has_losses = has_losses(state_->inputs()),
+                .pass = stage_pass(),
                 .run_forward = run_forward()},
                context_);
+  count_outside(before);
+  // The plan knows what divided parameters move in a forward.
+  outside_.gather -= moved().gather - before.gather;
   if (evaluated.stopped) return false;
   val_loss_ = evaluated.loss;
   if (log_) log_->evaluation(done, val_loss_);
   return true;
+}
+
+/// Of a micro-batch's activations, between stages.
+int64_t Trainer::message_bytes() const {
+  const plan::TensorPlace& tensor = context_.tensor;
+  const int64_t tokens = config_.data.micro_batch * config_.model.context;
+  const int64_t whole = tokens * config_.model.width * 4;
+  return tensor.sequence ? whole * tensor.local.size() / tensor.grains : whole;
+}
+
+/// One rank of all that compute the same samples brings their losses.
+bool Trainer::has_losses(const plan::StepInputs& inputs) const {
+  if (place_.tensor != 0) return false;
+  if (!inputs.pipelined()) return true;
+  const plan::PipelineSchedule& shape = inputs.schedules.front();
+  return shape.stage_of(shape.virtual_stages() - 1) == place_.stage;
+}
+
+std::function<at::Tensor(const EvaluationOptions::RunChunk&)> Trainer::stage_pass() {
+  if (state_->flow() == nullptr) return {};
+  return [this](const EvaluationOptions::RunChunk& run) { return state_->flow()->pass(run); };
 }
 
 /// Divided parameters are gathered for an evaluation, too.
@@ -323,18 +391,20 @@ std::function<void(const std::function<void()>&)> Trainer::run_forward() {
 /// Ranks that hold the same have the same bits.
 void Trainer::require_equal_replicas() {
   if (state_->params().units() == nullptr) {
-    require_equal_bits(*context_.world, parameters_of(task_->module()));
+    require_equal_bits(*context_.peers, parameters_of(task_->module()));
     return;
   }
   // By the world, so that the groups' ledgers hold what steps and evaluations moved.
-  const std::vector<std::string> digests =
+  const std::vector<std::string> of_world =
       context_.world->gather_text(state_->params().digest().text());
+  std::vector<std::string> digests;
+  for (const int rank : place_.dp) digests.push_back(of_world[static_cast<size_t>(rank)]);
   const int ranks = context_.gather->size();
   for (size_t rank = static_cast<size_t>(ranks); rank < digests.size(); ++rank) {
     const size_t first = rank % static_cast<size_t>(ranks);
     if (digests[rank] == digests[first]) continue;
     throw CommError(base::str("[rank ", context_.world->rank(), " of ", context_.world->size(),
-                              "] the shards of ranks ", first, " and ", rank,
+                              "] the shards of ranks ", place_.dp[first], " and ", place_.dp[rank],
                               " differ, and they hold the same ones.\n  A rank computes otherwise "
                               "than its peers: compare their machines with lockstep doctor."));
   }
@@ -343,7 +413,7 @@ void Trainer::require_equal_replicas() {
 void Trainer::require_finite(int64_t step, const StepResult& result) const {
   if (std::isfinite(result.loss_sum) && std::isfinite(result.grad_norm)) return;
   const std::string cause =
-      describe_not_finite(*context_.dp, state_->inputs().batch, state_->runner().leaf_losses(),
+      describe_not_finite(*context_.peers, state_->inputs().batch, state_->runner().leaf_losses(),
                           state_->params(), state_->grads());
   throw TrainingError(base::str("[rank ", context_.world->rank(), " of ", context_.world->size(),
                                 "] step ", step + 1, ": loss ",

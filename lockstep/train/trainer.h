@@ -17,8 +17,10 @@
 #include "lockstep/memory/activation_store.h"
 #include "lockstep/optim/schedule.h"
 #include "lockstep/plan/numeric_identity.h"
+#include "lockstep/plan/run_layout.h"
 #include "lockstep/plan/train_config.h"
 #include "lockstep/torch_inside/layer_profile.h"
+#include "lockstep/train/evaluation.h"
 #include "lockstep/train/model_state.h"
 #include "lockstep/train/run_log.h"
 #include "lockstep/train/run_summary.h"
@@ -55,6 +57,10 @@ class Trainer {
 
   state::ParamStore& params() { return state_->params(); }
   const StepRunner& runner() const { return state_->runner(); }
+  /// Of a pipeline: micro-batches of a chunk between forward and the end of backward, at most.
+  int most_in_flight() const {
+    return state_->flow() != nullptr ? state_->flow()->most_in_flight() : 0;
+  }
   const plan::StepInputs& step_inputs() const { return state_->inputs(); }
 
  private:
@@ -71,6 +77,9 @@ class Trainer {
   void open_log();
   void require_equal_replicas();
   std::function<void(const std::function<void()>&)> run_forward();
+  bool has_losses(const plan::StepInputs& inputs) const;
+  int64_t message_bytes() const;
+  std::function<at::Tensor(const EvaluationOptions::RunChunk&)> stage_pass();
   GroupTotals traffic() const;
   std::vector<GroupTraffic> group_traffic(int64_t steps_done) const;
   bool stop_agreed();
@@ -88,6 +97,7 @@ class Trainer {
   net::Endpoint& endpoint_;
   memory::Account& account_;  // of this rank's bytes
   RankContext context_;
+  plan::RankPlace place_;
   std::shared_ptr<Task> task_;
   std::unique_ptr<ModelState> state_;
   std::unique_ptr<memory::ActivationStore> activations_;  // where they are offloaded
@@ -108,9 +118,18 @@ class Trainer {
   std::vector<double> step_seconds_;
   double own_seconds_ = 0;  // of the steps since ranks were compared, without waiting for peers
   int64_t own_steps_ = 0;
-  int64_t forwards_ = 0;     // of evaluations that gathered
-  int64_t saved_bytes_ = 0;  // gathered for saving: not a part of steps
-  int slow_rank_ = -1;       // that was named last, and has not caught up since; -1: none
+  int64_t forwards_ = 0;  // of evaluations that gathered
+  /// Moved by evaluations and for saving: not a part of steps.
+  struct OutsideBytes {
+    int64_t gather = 0;
+    int64_t model = 0;
+    int64_t tp = 0;
+    int64_t pp = 0;
+  };
+  OutsideBytes moved() const;
+  void count_outside(const OutsideBytes& before);
+  OutsideBytes outside_;
+  int slow_rank_ = -1;  // that was named last, and has not caught up since; -1: none
 };
 
 }  // namespace lockstep

@@ -28,6 +28,7 @@ double throughput(const std::vector<double>& step_seconds, int64_t step_tokens) 
 
 void Trainer::open_log() {
   const int ranks = context_.world->size();
+  const ModelParts* const parts = state_->parts();
   const size_t buckets = state_->inputs().buckets.buckets.size();
   log_ = std::make_unique<RunLog>(RunLogOptions{.folder = options_.run_folder,
                                                 .console_fd = options_.console_fd,
@@ -38,7 +39,8 @@ void Trainer::open_log() {
                                                 .ranks = ranks,
                                                 .engine = config_.comm.engine});
   log_->say(base::str(
-      config_.model.family, ", ", base::with_commas(state_->params().table().numel()),
+      config_.model.family, ", ",
+      base::with_commas(parts != nullptr ? parts->whole.numel() : state_->params().table().numel()),
       " parameters | ", ranks, ranks == 1 ? " rank" : " ranks", " over ", config_.comm.engine,
       " | ", buckets, buckets == 1 ? " bucket" : " buckets", " | identity ", identity_.text()));
   log_->say(base::str("matrix products run at ", base::fixed_text(gemm_peak_ / ranks / 1e9, 1),
@@ -98,20 +100,33 @@ GroupTotals Trainer::traffic() const {
     sum.seconds += of.seconds;
     sum.exposed_seconds += of.exposed_seconds;
   }
+  if (state_->messages() != nullptr) {
+    const GroupTotals of = state_->messages()->totals();
+    sum.bytes += of.bytes;
+    sum.seconds += of.seconds;
+    sum.exposed_seconds += of.exposed_seconds;
+  }
   return sum;
 }
 
 std::vector<GroupTraffic> Trainer::group_traffic(int64_t steps_done) const {
   const plan::GroupBytes planned = plan::planned_bytes(state_->inputs(), context_.dp->rank());
   std::vector<GroupTraffic> groups;
+  if (state_->messages() != nullptr) {
+    GroupTotals totals = state_->messages()->totals();
+    totals.bytes -= outside_.pp;
+    groups.push_back({.name = "pp", .totals = totals, .planned_bytes = planned.pp * steps_done});
+  }
   for (const ProcessGroup* group : groups_of(context_)) {
     groups.push_back({.name = group->name(),
                       .totals = group->totals(),
                       .planned_bytes = planned.of(group->name()) * steps_done});
+    if (group == context_.tp.get()) groups.back().totals.bytes -= outside_.tp;
+    if (group == context_.model.get()) groups.back().totals.bytes -= outside_.model;
     if (group == context_.gather.get()) {
       groups.back().planned_bytes +=
           plan::forward_bytes(state_->inputs(), context_.dp->rank()) * forwards_;
-      groups.back().totals.bytes -= saved_bytes_;
+      groups.back().totals.bytes -= outside_.gather;
     }
   }
   return groups;

@@ -11,7 +11,6 @@
 #include "lockstep/optim/clip.h"
 #include "lockstep/train/data_groups.h"
 #include "lockstep/train/model_file.h"
-#include "lockstep/train/param_digest.h"
 #include "lockstep/train/task.h"
 
 namespace lockstep {
@@ -54,7 +53,7 @@ Training::Training(std::shared_ptr<ProcessGroup> world, const TrainingOptions& o
   inputs_.shards.options = shard;
   context_.world = std::move(world);
   context_.seed = options.seed;
-  make_groups(context_, shard);
+  make_groups(context_, shard, plan::data_place(ranks, context_.world->rank()));
 }
 
 Training::~Training() = default;
@@ -141,16 +140,15 @@ void Training::save(const std::string& folder) {
   std::filesystem::create_directories(folder);
   const std::string sum = digest();
   if (context_.world->rank() == 0) {
-    save_parameters(folder + "/model.safetensors", state().params(),
+    save_parameters(folder + "/model.safetensors", state().whole(),
                     {{"param_digest", sum}, {"step", std::to_string(steps_done_)}});
-  } else if (state().params().units() != nullptr &&
-             context_.world->rank() < context_.gather->size()) {
-    help_to_save(state().params());
+  } else if (state().has_saved_replica()) {
+    help_to_save(state().whole());
   }
   context_.world->barrier();
 }
 
-std::string Training::digest() { return param_digest(state().params(), context_); }
+std::string Training::digest() { return state().digest(); }
 
 bool TrainingStep::advance() {
   if (open_) {

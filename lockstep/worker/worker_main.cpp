@@ -93,6 +93,7 @@ int evaluate_file(const Environment& environment, const std::string& file, std::
     const auto tokens = input::TokenFile::open(data.empty() ? config.data.valid : data);
     LanguageTask task(loaded.model, nullptr, tokens, config.model.context, loaded.info.vocab);
     RankContext context;
+    context.tensor = loaded.tensor;
     context.world = std::make_shared<ProcessGroup>(endpoint.world());
     const EvaluationResult evaluated =
         evaluate(task,
@@ -122,7 +123,7 @@ int evaluate_file(const Environment& environment, const std::string& file, std::
 int generate_text(const Environment& environment, const std::string& file,
                   const std::string& prompt, GenerationOptions options) {
   return run_ranks(environment, [&](net::Endpoint&) {
-    const LoadedModel loaded = load_model(file);
+    const LoadedModel loaded = load_model(file, /*in_grains=*/false);
     options.context = loaded.info.config.model.context;
     const auto tokenizer = files::open_tokenizer(loaded.info.config.data.tokenizer);
     const std::vector<int64_t> made =

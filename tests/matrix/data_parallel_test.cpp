@@ -94,12 +94,12 @@ std::vector<Bits> train_with_stores(int ranks, int grains, int accumulation, boo
     inputs.table = params.table();
     inputs.buckets = params.buckets();
     state::GradStore grads(params, *world, inputs.leaves, accumulation);
-    StepRunner runner(inputs, params, grads, *world);
+    StepRunner runner(inputs, params, grads, {.dp = *world});
     Bits bits;
     for (int step = 0; step < kSteps; ++step) {
       StepCompute compute;
-      compute.forward = [&](int leaf, int micro) {
-        const int64_t index = leaf * accumulation + micro;
+      compute.forward = [&](const plan::Step& at, const at::Tensor&) {
+        const int64_t index = at.leaf * accumulation + at.micro;
         return net.forward(rows(step, index), use_sometimes(step, index));
       };
       compute.update = [&](double) {

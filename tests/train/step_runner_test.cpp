@@ -43,9 +43,11 @@ struct Rig {
   }
 
   StepResult step(double seed) {
-    StepRunner runner(inputs, params, grads(), group);
+    StepRunner runner(inputs, params, grads(), {.dp = group});
     StepCompute compute;
-    compute.forward = [&](int leaf, int micro) { return net.forward(input_of(leaf, micro)); };
+    compute.forward = [&](const plan::Step& step, const at::Tensor&) {
+      return net.forward(input_of(step.leaf, step.micro));
+    };
     compute.update = [&](double norm) { norms_given.push_back(norm); };
     compute.entering = [&](const plan::Step& op) { entered.push_back(op); };
     const StepResult result = runner.run(compute, seed);
@@ -117,9 +119,11 @@ INSTANTIATE_TEST_SUITE_P(Ranks, StepRunnerOnRanks, ::testing::Values(1, 2, 3));
 TEST(StepRunner, AnErrorOfTheComputeComesOut) {
   net::run_on_threads(1, [](const std::shared_ptr<net::Group>& world) {
     Rig rig(world);
-    StepRunner runner(rig.inputs, rig.params, rig.grads(), rig.group);
+    StepRunner runner(rig.inputs, rig.params, rig.grads(), {.dp = rig.group});
     StepCompute compute;
-    compute.forward = [](int, int) -> at::Tensor { throw std::runtime_error("no such window"); };
+    compute.forward = [](const plan::Step&, const at::Tensor&) -> at::Tensor {
+      throw std::runtime_error("no such window");
+    };
     compute.update = [](double) {};
     EXPECT_THROW(runner.run(compute, 1.0), std::runtime_error);
   });

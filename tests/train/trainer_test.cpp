@@ -185,7 +185,7 @@ TEST_F(TrainerTest, SavedModelLoadsWithTheSameDigestAndLoss) {
   run.run_on(2, [&](Trainer& trainer, int rank) {
     trainer.run();
     if (rank == 0) {
-      save_model(out.file("final.safetensors"), trainer.params(),
+      save_model(out.file("final.safetensors"), {trainer.params(), nullptr, nullptr},
                  {.config = run.config,
                   .vocab = run.config.model.vocab,
                   .identity = "test",

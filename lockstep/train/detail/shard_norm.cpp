@@ -17,14 +17,24 @@ ShardNorm::ShardNorm(const plan::ParamTable& table, const plan::ShardLayout& lay
     : group_(group),
       rank_(group != nullptr ? group->rank() : 0),
       pieces_(layout.pieces(rank_)),
+      places_(pieces_),
       plan_(plan::plan_norm(table, layout)),
+      chunk_sums_(static_cast<size_t>(plan_.chunks.chunks)) {}
+
+ShardNorm::ShardNorm(const ModelParts& parts, ProcessGroup& group)
+    : group_(&group),
+      rank_(group.rank()),
+      pieces_(parts.counted),
+      places_(parts.owned[static_cast<size_t>(rank_)]),
+      plan_(plan::plan_norm(parts.whole, parts.owned)),
       chunk_sums_(static_cast<size_t>(plan_.chunks.chunks)) {}
 
 double ShardNorm::euclidean(const Gradient& gradient) {
   if (plan_.place.empty()) return 0;  // no rank owns anything
-  for (const plan::Piece& piece : pieces_) {
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const plan::Piece& piece = pieces_[i];
     double* const sums = chunk_sums_.data() +
-                         plan_.chunks.first_chunk[static_cast<size_t>(piece.param)] +
+                         plan_.chunks.first_chunk[static_cast<size_t>(places_[i].param)] +
                          piece.lo / plan::kNormChunk;
     const float* const values = gradient(piece);
     if (values != nullptr) {

@@ -9,6 +9,7 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/plan/norm_plan.h"
+#include "lockstep/train/model_parts.h"
 
 namespace lockstep::detail {
 
@@ -16,6 +17,8 @@ class ShardNorm {
  public:
   /// `group` has the ranks of the layout; null: this rank owns all.
   ShardNorm(const plan::ParamTable& table, const plan::ShardLayout& layout, ProcessGroup* group);
+  /// `group` has the ranks that together hold a replica, each a part of the model.
+  ShardNorm(const ModelParts& parts, ProcessGroup& group);
 
   /// The gradient of a piece that this rank owns; null counts as zero.
   using Gradient = std::function<const float*(const plan::Piece&)>;
@@ -28,7 +31,8 @@ class ShardNorm {
  private:
   ProcessGroup* group_;
   int rank_;
-  std::vector<plan::Piece> pieces_;
+  std::vector<plan::Piece> pieces_;  // of parameters as this rank numbers them
+  std::vector<plan::Piece> places_;  // the same as `plan_` numbers them
   plan::NormPlan plan_;
   std::vector<double> chunk_sums_;
 };

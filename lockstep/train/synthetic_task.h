@@ -1,0 +1,47 @@
+/// A task whose pieces sleep in the place of computing: a pipeline's timing on a machine with fewer
+/// cores than stages. Everything else of a step is real: schedule, messages, gradients, updates.
+///
+/// Each piece of the model has one parameter, so that sums, norm and optimizer have something to
+/// do; the loss means nothing.
+#pragma once
+
+#include <string>
+
+#include "lockstep/train/task.h"
+
+namespace lockstep {
+
+/// Milliseconds of one micro-batch on one piece of the model.
+struct SyntheticCompute {
+  double forward = 0;
+  double backward = 0;  // of the input
+  double weight = 0;    // where a schedule does not split it off, backward takes both
+};
+
+/// "20,20,20", "20,40" (backward with weights, halved) or "20" (a backward of twice that). Throws
+/// UsageError naming run.synthetic_compute.
+SyntheticCompute parse_synthetic(const std::string& text);
+
+class SyntheticTask final : public Task {
+ public:
+  SyntheticTask(const SyntheticCompute& compute, int64_t global_batch, int chunks,
+                const std::vector<plan::ModelChunk>& pieces);
+
+  torch::nn::Module& module() override { return *module_; }
+  int64_t samples() const override { return global_batch_; }
+  at::Tensor losses(const Samples& samples, const RankContext& context) override {
+    return run_chunk(0, {}, samples, context);
+  }
+  at::Tensor run_chunk(int chunk, const at::Tensor& input, const Samples& samples,
+                       const RankContext& context) override;
+  int chunk_of(const std::string& path) const override;
+
+ private:
+  SyntheticCompute compute_;
+  int64_t global_batch_;
+  std::vector<plan::ModelChunk> pieces_;  // of this stage
+  std::shared_ptr<torch::nn::Module> module_;
+  std::vector<at::Tensor> weights_;  // by piece
+};
+
+}  // namespace lockstep

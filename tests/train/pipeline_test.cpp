@@ -1,0 +1,152 @@
+// The same bits whatever stages a model is cut into, each rank's share, what moved, what is in
+// flight.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "lockstep/plan/pipeline_check.h"
+#include "lockstep/torch_inside/gemm_counter.h"
+#include "tests/train/run_bits.h"
+#include "tests/train/tiny_run.h"
+
+namespace lockstep {
+namespace {
+
+using testing::Bits;
+using testing::bits_of;
+using testing::TinyRun;
+
+/// Eight layers, so that any of the schedules has something for each piece.
+struct DeepRun : TinyRun {
+  DeepRun() {
+    config.run.steps = 3;
+    config.model.layers = 8;
+    config.model.dropout = 0.1;
+    config.data.global_batch = 16;
+  }
+};
+
+struct Schedule {
+  const char* name;
+  int chunks;
+};
+constexpr Schedule kSchedules[] = {
+    {"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"zero-bubble", 1}, {"zero-bubble-v", 1}};
+
+void set(plan::TrainConfig& config, const Schedule& schedule, int stages) {
+  config.parallel.schedule = schedule.name;
+  config.parallel.chunks = schedule.chunks;
+  config.parallel.pipeline = stages;
+}
+
+/// Every rank's own count of what each of its groups moved is what the plan says.
+void expect_planned_bytes(const nlohmann::json& summary) {
+  for (const auto& rank : summary["ranks"]) {
+    for (const std::string group : rank["groups"]) {
+      EXPECT_EQ(rank[group + "_bytes"], rank[group + "_planned_bytes"])
+          << group << " of rank " << rank["rank"];
+    }
+  }
+}
+
+TEST(Pipeline, EveryScheduleHasTheBitsOfOneRank) {
+  DeepRun run;
+  const Bits alone = bits_of(run.run(1));
+  for (const Schedule& schedule : kSchedules) {
+    for (const int stages : {1, 2, 4}) {
+      set(run.config, schedule, stages);
+      const nlohmann::json cut = run.run(stages);
+      EXPECT_EQ(bits_of(cut), alone) << schedule.name << " in " << stages << " stages";
+      expect_planned_bytes(cut);
+    }
+  }
+}
+
+TEST(Pipeline, StagesAndReplicasHaveTheBitsOfOneRank) {
+  DeepRun run;
+  const Bits alone = bits_of(run.run(1));
+  for (const char* shard : {"none", "zero1", "zero2", "zero3"}) {
+    run.config.parallel.shard = shard;
+    for (const Schedule& schedule : kSchedules) {
+      set(run.config, schedule, 2);
+      const nlohmann::json cut = run.run(4);
+      EXPECT_EQ(bits_of(cut), alone) << schedule.name << " with " << shard;
+      expect_planned_bytes(cut);
+    }
+  }
+}
+
+TEST(Pipeline, UnevenStagesAndRanksHaveTheBitsOfOneRank) {
+  DeepRun run;
+  run.config.model.layers = 5;
+  const Bits alone = bits_of(run.run(1));
+  set(run.config, kSchedules[1], 3);
+  EXPECT_EQ(bits_of(run.run(3)), alone);
+  run.config.parallel.stages = "1,3,1";
+  EXPECT_EQ(bits_of(run.run(3)), alone);
+  // Three data-parallel ranks of eight leaves: 3, 3 and 2.
+  run.config.parallel.stages = "";
+  set(run.config, kSchedules[3], 2);
+  for (const char* shard : {"none", "zero1", "zero3"}) {
+    run.config.parallel.shard = shard;
+    EXPECT_EQ(bits_of(run.run(6)), alone) << shard;
+  }
+}
+
+TEST(Pipeline, AnUntiedHeadAndSeveralMicroBatchesALeaf) {
+  DeepRun run;
+  run.config.model.tied = false;
+  run.config.numerics.grains = 2;  // of four micro-batches each
+  const Bits alone = bits_of(run.run(1));
+  for (const Schedule& schedule : kSchedules) {
+    set(run.config, schedule, 2);
+    EXPECT_EQ(bits_of(run.run(2)), alone) << schedule.name;
+  }
+}
+
+/// Equal digests prove nothing if every rank does all the work.
+TEST(Pipeline, WorkIsReallySplit) {
+  torch_inside::install_gemm_counter();
+  DeepRun run;
+  const nlohmann::json alone = run.run(1);
+  set(run.config, kSchedules[1], 4);
+  const nlohmann::json cut = run.run(4);
+  int64_t flops = 0;
+  for (const auto& rank : cut["ranks"]) {
+    EXPECT_LT(rank["gemm_flops"].get<int64_t>() * 3, alone["ranks"][0]["gemm_flops"]);
+    flops += rank["gemm_flops"].get<int64_t>();
+  }
+  EXPECT_EQ(flops, alone["ranks"][0]["gemm_flops"]);
+}
+
+TEST(Pipeline, EveryStageExecutesItsProgram) {
+  DeepRun run;
+  for (const Schedule& schedule : kSchedules) {
+    set(run.config, schedule, 2);
+    run.run_on(2, [&](Trainer& trainer, int) {
+      trainer.run();
+      EXPECT_EQ(plan::text({.rank = 0, .steps = trainer.runner().executed()}),
+                plan::text(plan::step_program(trainer.step_inputs(), 0)))
+          << schedule.name;
+    });
+  }
+}
+
+TEST(Pipeline, MicroBatchesInFlightAreThePlans) {
+  DeepRun run;
+  for (const Schedule& schedule : kSchedules) {
+    set(run.config, schedule, 4);
+    run.run_on(4, [&](Trainer& trainer, int) {
+      trainer.run();
+      const plan::StepInputs& inputs = trainer.step_inputs();
+      EXPECT_EQ(trainer.most_in_flight(),
+                plan::peak_in_flight(inputs.schedules.front(), inputs.stage))
+          << schedule.name << " stage " << inputs.stage;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
