@@ -1,13 +1,9 @@
 #include "lockstep/models/decoder.h"
 
 #include <ATen/ops/add.h>
-#include <ATen/ops/baddbmm.h>
-#include <ATen/ops/bmm.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/softmax.h>
-#include <ATen/ops/unbind.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,185 +12,210 @@
 #include "lockstep/base/assert.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/models/detail/decoder_block.h"
 #include "lockstep/models/detail/settings_check.h"
-#include "lockstep/models/dropout.h"
+#include "lockstep/parallel/tensor/run_dropout.h"
+#include "lockstep/parallel/tensor/vocab_cross_entropy.h"
+#include "lockstep/parallel/tensor/vocab_embedding.h"
 #include "lockstep/torch_inside/layer_scope.h"
 #include "lockstep/torch_inside/recompute.h"
 
 namespace lockstep::models {
 namespace {
 
+void require_divides(const char* field, int64_t value, const char* by, int64_t divisor) {
+  if (value % divisor == 0) return;
+  throw UsageError(base::str(field, " ", value, " does not divide by ", by, " ", divisor));
+}
+
 void check(const DecoderSettings& settings) {
   require_size("vocab", settings.vocab);
   require_size("layers", settings.layers);
   require_size("heads", settings.heads);
+  require_size("kv_heads", settings.kv_heads);
   require_size("width", settings.width);
   require_size("ffn", settings.ffn);
   require_size("context", settings.context);
-  if (settings.width % settings.heads != 0) {
-    throw UsageError(base::str("model.width ", settings.width, " does not divide by model.heads ",
-                               settings.heads));
-  }
+  require_divides("model.width", settings.width, "model.heads", settings.heads);
+  require_divides("model.heads", settings.heads, "model.kv_heads", settings.kv_heads);
   require_dropout(settings.dropout);
   require_positive("norm_eps", settings.norm_eps);
+  require_positive("rope_theta", settings.rope_theta);
   require_positive("init_std", settings.init_std);
+  const char* const grains = "the number of tensor grains (numerics.tensor_grains)";
+  require_divides("model.heads", settings.heads, grains, settings.tensor.grains);
+  require_divides("model.kv_heads", settings.kv_heads, grains, settings.tensor.grains);
+  require_divides("model.ffn", settings.ffn, grains, settings.tensor.grains);
+  require_divides("model.context", settings.context, grains, settings.tensor.grains);
+  if (settings.style == DecoderStyle::gpt2) {
+    if (settings.kv_heads != settings.heads) {
+      throw UsageError(
+          base::str("model.kv_heads is ", settings.kv_heads,
+                    ", but gpt2 has keys and values for each of its ", settings.heads,
+                    " heads.\n  Set model.kv_heads = 0, or model.family = \"llama\"."));
+    }
+    return;
+  }
+  if (settings.bias) {
+    throw UsageError(
+        "model.bias is true, but the family llama has no biases: set model.bias = false");
+  }
+  if (settings.width / settings.heads % 2 != 0) {
+    throw UsageError(base::str("model.width ", settings.width, " over ", settings.heads,
+                               " heads leaves ", settings.width / settings.heads,
+                               " features a head, but rotary positions turn pairs of them.",
+                               "\n  Choose an even width of a head."));
+  }
 }
 
-// Holds c_attn and c_proj, or c_fc and c_proj, under the names that the parameters have.
-struct Pair final : torch::nn::Module {
-  Pair(const char* in_name, int64_t width, int64_t inner_in, int64_t inner_out, bool bias) {
-    in = register_module(in_name, std::make_shared<Matrix>(inner_in, width, bias));
-    out = register_module("c_proj", std::make_shared<Matrix>(width, inner_out, bias));
-  }
+/// [B, S] -> [T, B, S/T]: the order of rows over several grains.
+at::Tensor slice_major(const at::Tensor& x_BS, int64_t grains) {
+  return x_BS.reshape({x_BS.size(0), grains, -1}).transpose(0, 1).contiguous();
+}
 
-  std::shared_ptr<Matrix> in;
-  std::shared_ptr<Matrix> out;
-};
+/// Without what says which grain it is.
+std::string logical_path(const std::string& path) { return path.substr(0, path.find('@')); }
 
 }  // namespace
 
-// Shapes: B samples, S sequence, D width, H heads, K width of a head, F feed-forward; Z = B * H.
-struct Decoder::Block final : torch::nn::Module {
-  Block(const DecoderSettings& settings, std::string path)
-      : heads(settings.heads),
-        dropout(settings.dropout),
-        recompute_core(settings.recompute == plan::Recompute::selective),
-        attn_path(path + ".attn"),
-        mlp_path(path + ".mlp") {
-    const int64_t width = settings.width;
-    const bool bias = settings.bias;
-    const auto norm = [&] { return std::make_shared<Norm>(width, bias, settings.norm_eps); };
-    ln_1 = register_module("ln_1", norm());
-    attn = register_module("attn", std::make_shared<Pair>("c_attn", width, 3 * width, width, bias));
-    ln_2 = register_module("ln_2", norm());
-    mlp = register_module("mlp",
-                          std::make_shared<Pair>("c_fc", width, settings.ffn, settings.ffn, bias));
-  }
-
-  at::Tensor forward(const at::Tensor& x_BSD, const at::Tensor& mask_SS,
-                     const RankContext& context) const {
-    const at::Tensor y_BSD = x_BSD + attention(ln_1->forward(x_BSD), mask_SS, context);
-    return y_BSD + feed_forward(ln_2->forward(y_BSD), context);
-  }
-
-  at::Tensor attention(const at::Tensor& x_BSD, const at::Tensor& mask_SS,
-                       const RankContext& context) const {
-    const int64_t B = x_BSD.size(0), S = x_BSD.size(1), D = x_BSD.size(2), H = heads, K = D / H;
-    const torch_inside::LayerScope layer(attn_path);
-    // One copy brings each head's rows together; products then run on plain matrices.
-    const std::vector<at::Tensor> qkv_ZSK = at::unbind(attn->in->linear(x_BSD)
-                                                           .view({B, S, 3, H, K})
-                                                           .permute({2, 0, 3, 1, 4})
-                                                           .reshape({3, B * H, S, K}));
-    const auto mix = [self = shared_from_this(), this, B, mask_SS, context](
-                         const at::Tensor& q_ZSK, const at::Tensor& k_ZSK,
-                         const at::Tensor& v_ZSK) {
-      return core(q_ZSK, k_ZSK, v_ZSK, B, mask_SS, context);
-    };
-    const at::Tensor mixed_BSD =
-        (recompute_core ? checkpoint(mix, qkv_ZSK[0], qkv_ZSK[1], qkv_ZSK[2])
-                        : mix(qkv_ZSK[0], qkv_ZSK[1], qkv_ZSK[2]))
-            .view({B, H, S, K})
-            .transpose(1, 2)
-            .reshape({B, S, D});
-    return models::dropout(attn->out->linear(mixed_BSD), B, dropout, context, attn_path,
-                           "residual");
-  }
-
-  /// Per byte that it would keep, the part of a block that is the fastest to compute again.
-  at::Tensor core(const at::Tensor& q_ZSK, const at::Tensor& k_ZSK, const at::Tensor& v_ZSK,
-                  int64_t samples, const at::Tensor& mask_SS, const RankContext& context) const {
-    const torch_inside::LayerScope layer(attn_path);
-    const at::Tensor scores_ZSS =
-        at::baddbmm(mask_SS, q_ZSK, k_ZSK.transpose(1, 2), /*beta=*/1,
-                    /*alpha=*/1 / std::sqrt(static_cast<double>(q_ZSK.size(2))));
-    const at::Tensor shares_ZSS = models::dropout(at::softmax(scores_ZSS, -1), samples, dropout,
-                                                  context, attn_path, "probabilities");
-    return at::bmm(shares_ZSS, v_ZSK);
-  }
-
-  at::Tensor feed_forward(const at::Tensor& x_BSD, const RankContext& context) const {
-    const torch_inside::LayerScope layer(mlp_path);
-    const at::Tensor h_BSF = at::gelu(mlp->in->linear(x_BSD), "tanh");
-    return models::dropout(mlp->out->linear(h_BSF), x_BSD.size(0), dropout, context, mlp_path,
-                           "residual");
-  }
-
-  int64_t heads;
-  double dropout;
-  bool recompute_core;
-  std::string attn_path;  // layer names in dropout keys
-  std::string mlp_path;
-  std::shared_ptr<Norm> ln_1;
-  std::shared_ptr<Pair> attn;
-  std::shared_ptr<Norm> ln_2;
-  std::shared_ptr<Pair> mlp;
-};
+int64_t llama_ffn(int64_t width) { return ((8 * width + 2) / 3 + 31) / 32 * 32; }
 
 Decoder::Decoder(const DecoderSettings& settings) : settings_(settings) {
-  check(settings);
+  if (settings_.kv_heads == 0) settings_.kv_heads = settings_.heads;
+  check(settings_);
   if (settings_.chunks.empty()) settings_.chunks = plan::cut_layers(settings.layers, 1);
   const auto any = [&](bool plan::ModelChunk::*has) {
     return std::any_of(settings_.chunks.begin(), settings_.chunks.end(),
                        [has](const plan::ModelChunk& chunk) { return chunk.*has; });
   };
   const int64_t width = settings.width;
+  const bool llama = settings.style == DecoderStyle::llama;
+  const auto table = [&] {
+    return std::make_shared<GrainMatrix>(std::vector<int64_t>{settings.vocab}, width, false,
+                                         Cut::rows, settings.tensor);
+  };
   if (any(&plan::ModelChunk::embeds)) {
-    wte_ = register_module("wte", std::make_shared<Matrix>(settings.vocab, width, false));
-    wpe_ = register_module("wpe", std::make_shared<Matrix>(settings.context, width, false));
+    wte_ = register_module("wte", table());
+    if (!llama) {
+      wpe_ = register_module("wpe", std::make_shared<Matrix>(settings.context, width, false));
+    }
   }
   const auto list = register_module("h", std::make_shared<torch::nn::Module>());
   for (const plan::ModelChunk& chunk : settings_.chunks) {
     for (int64_t layer = chunk.first_layer; layer < chunk.last_layer; ++layer) {
       blocks_[layer] = list->register_module(
-          std::to_string(layer), std::make_shared<Block>(settings, base::str("h.", layer)));
+          std::to_string(layer), std::make_shared<DecoderBlock>(settings_, base::str("h.", layer)));
     }
   }
   if (any(&plan::ModelChunk::heads)) {
     ln_f_ =
-        register_module("ln_f", std::make_shared<Norm>(width, settings.bias, settings.norm_eps));
-    lm_head_ = register_module("lm_head", std::make_shared<Matrix>(settings.vocab, width, false));
+        register_module("ln_f", std::make_shared<Norm>(llama ? Norm::Kind::rms : Norm::Kind::layer,
+                                                       width, settings.bias, settings.norm_eps));
+    lm_head_ = register_module("lm_head", table());
+  }
+  for (const auto& item : named_modules(/*name_prefix=*/"", /*include_self=*/false)) {
+    const auto* matrix = item.value()->as<GrainMatrix>();
+    if (matrix == nullptr) continue;
+    for (const auto& parameter : matrix->named_parameters(/*recurse=*/false)) {
+      plan::TensorSlice slice = matrix->slice_of(parameter.key());
+      if (slice.logical.empty()) continue;
+      slice.logical = base::str(item.key(), ".", slice.logical);
+      slices_[base::str(item.key(), ".", parameter.key())] = std::move(slice);
+    }
   }
 }
 
 Decoder::~Decoder() = default;
 
+parallel::TensorGroup Decoder::group_of(const RankContext& context) const {
+  LOCKSTEP_ASSERT(context.tp != nullptr || settings_.tensor.by_rank.size() == 1,
+                  "a rank that has a part of the grains has a group for the others");
+  return {context.tp, settings_.tensor, context.weight_queue};
+}
+
 at::Tensor Decoder::embed(const at::Tensor& ids_BS, const RankContext& context) {
-  const int64_t B = ids_BS.size(0), S = ids_BS.size(1);
+  const int64_t B = ids_BS.size(0), S = ids_BS.size(1), T = settings_.tensor.grains;
   if (S > settings_.context) {
     throw UsageError(
         base::str("a sequence of ", S, " tokens does not fit model.context ", settings_.context));
   }
-  return dropout(at::embedding(wte_->weight, ids_BS) + wpe_->weight.narrow(0, 0, S), B,
-                 settings_.dropout, context, "embedding", "residual");
+  require_divides("a sequence of", S, "the number of tensor grains", T);
+  const parallel::TensorGroup group = group_of(context);
+  at::Tensor x;
+  if (T > 1) {
+    x = parallel::vocab_embedding(group, slice_major(ids_BS, T), wte_->weights,
+                                  wpe_ ? wpe_->weight : at::Tensor(), settings_.vocab);
+  } else {
+    x = at::embedding(wte_->weights[0], ids_BS);
+    if (wpe_) x = x + wpe_->weight.narrow(0, 0, S);
+  }
+  return parallel::run_dropout(x, parallel::token_runs(group.slices(), B, S / T * settings_.width),
+                               settings_.dropout, context, "embedding", "residual");
 }
 
-at::Tensor Decoder::run_blocks(at::Tensor x_BSD, const plan::ModelChunk& chunk,
+at::Tensor Decoder::run_blocks(at::Tensor x, const plan::ModelChunk& chunk,
                                const RankContext& context) {
-  const at::Tensor& mask_SS = causal_mask(x_BSD.size(1));
+  const int64_t T = settings_.tensor.grains;
+  const DecoderConstants& of_length = constants(T == 1 ? x.size(1) : T * x.size(2));
   for (int64_t layer = chunk.first_layer; layer < chunk.last_layer; ++layer) {
-    const auto forward = [block = blocks_.at(layer), mask_SS, context](const at::Tensor& in_BSD) {
-      return block->forward(in_BSD, mask_SS, context);
+    const auto forward = [block = blocks_.at(layer), of_length, context](const at::Tensor& in) {
+      return block->forward(in, of_length, context);
     };
-    x_BSD =
-        settings_.recompute == plan::Recompute::block ? checkpoint(forward, x_BSD) : forward(x_BSD);
+    x = settings_.recompute == plan::Recompute::block ? checkpoint(forward, x) : forward(x);
   }
-  return x_BSD;
+  return x;
+}
+
+std::vector<at::Tensor> Decoder::head(const at::Tensor& x, const RankContext& context) {
+  const parallel::TensorGroup group = group_of(context);
+  return lm_head_->by_rows(group, ln_f_->forward(group, x),
+                           {.gather_again = settings_.gather_again});
+}
+
+at::Tensor Decoder::losses(const at::Tensor& x, const at::Tensor& targets_BS,
+                           const RankContext& context) {
+  std::vector<at::Tensor> logits = head(x, context);
+  const int64_t T = settings_.tensor.grains;
+  if (T == 1) return losses_of(std::exchange(logits[0], {}), targets_BS);
+  const torch_inside::LayerScope layer("loss");
+  for (at::Tensor& l : logits) l = l.flatten(0, -2);
+  const at::Tensor targets = slice_major(targets_BS, T);
+  return parallel::vocab_cross_entropy(group_of(context), logits, targets.view({-1}),
+                                       settings_.vocab)
+      .view(targets.sizes())
+      .transpose(0, 1)
+      .reshape({-1});
 }
 
 at::Tensor Decoder::logits(const at::Tensor& ids_BS, const RankContext& context) {
   const plan::ModelChunk& all = settings_.chunks.front();
   LOCKSTEP_ASSERT(all.embeds && all.heads, "a stage has no logits of its own");
-  const at::Tensor x_BSD = run_blocks(embed(ids_BS, context), all, context);
-  return lm_head_->linear(ln_f_->forward(x_BSD));
+  const int64_t B = ids_BS.size(0), S = ids_BS.size(1), T = settings_.tensor.grains;
+  if (T == 1) return head(run_blocks(embed(ids_BS, context), all, context), context)[0];
+  const at::NoGradGuard no_graph;
+  // A text of any length: no token sees the ones that fill it up.
+  const at::Tensor filled = at::constant_pad_nd(ids_BS, {0, (T - S % T) % T});
+  std::vector<at::Tensor> grains = head(run_blocks(embed(filled, context), all, context), context);
+  for (at::Tensor& l : grains) l = l.flatten(0, -2);
+  return parallel::whole_logits(group_of(context), grains, settings_.vocab)
+      .reshape({T, B, -1, settings_.vocab})
+      .transpose(0, 1)
+      .reshape({B, filled.size(1), settings_.vocab})
+      .narrow(1, 0, S);
+}
+
+at::Tensor Decoder::token_losses(const at::Tensor& ids_BS, const at::Tensor& targets_BS,
+                                 const RankContext& context) {
+  const plan::ModelChunk& all = settings_.chunks.front();
+  LOCKSTEP_ASSERT(all.embeds && all.heads, "a stage has no losses of its own");
+  return run_chunk(0, ids_BS, targets_BS, context);
 }
 
 at::Tensor Decoder::run_chunk(int chunk, const at::Tensor& in, const at::Tensor& targets_BS,
                               const RankContext& context) {
   const plan::ModelChunk& piece = settings_.chunks[static_cast<size_t>(chunk)];
-  const at::Tensor x_BSD = run_blocks(piece.embeds ? embed(in, context) : in, piece, context);
-  if (!piece.heads) return x_BSD;
-  return losses_of(lm_head_->linear(ln_f_->forward(x_BSD)), targets_BS);
+  const at::Tensor x = run_blocks(piece.embeds ? embed(in, context) : in, piece, context);
+  return piece.heads ? losses(x, targets_BS, context) : x;
 }
 
 int Decoder::chunk_of(const std::string& path) const {
@@ -212,15 +233,30 @@ int Decoder::chunk_of(const std::string& path) const {
   return 0;
 }
 
-const at::Tensor& Decoder::causal_mask(int64_t size) {
-  if (!mask_.defined() || mask_.size(0) != size) {
-    mask_ = at::full({size, size}, -std::numeric_limits<float>::infinity(), at::kFloat).triu(1);
-  }
-  return mask_;
+plan::TensorSlice Decoder::slice_of(const std::string& path) const {
+  const auto found = slices_.find(path);
+  return found == slices_.end() ? plan::TensorSlice{} : found->second;
 }
 
-plan::Init Decoder::init_of(const std::string& path) const {
+const DecoderConstants& Decoder::constants(int64_t sequence) {
+  if (constants_ == nullptr || constants_->mask.size(1) != sequence) {
+    const int64_t queries_of_a_key = settings_.heads / settings_.kv_heads;
+    constants_ = std::make_unique<DecoderConstants>();
+    constants_->mask =
+        at::full({sequence, sequence}, -std::numeric_limits<float>::infinity(), at::kFloat)
+            .triu(1)
+            .repeat({queries_of_a_key, 1});
+    if (settings_.style == DecoderStyle::llama) {
+      constants_->rotary =
+          rotary_table(sequence, settings_.width / settings_.heads, settings_.rope_theta);
+    }
+  }
+  return *constants_;
+}
+
+plan::Init Decoder::init_of(const std::string& path_of_grain) const {
   using Kind = plan::Init::Kind;
+  const std::string path = logical_path(path_of_grain);
   if (path.ends_with(".bias")) return {.kind = Kind::zeros};
   if (path.ends_with("ln_1.weight") || path.ends_with("ln_2.weight") || path == "ln_f.weight") {
     return {.kind = Kind::ones};
@@ -233,14 +269,22 @@ plan::Init Decoder::init_of(const std::string& path) const {
 
 std::vector<plan::Tie> Decoder::ties() const {
   if (!settings_.tied) return {};
-  return {{.use = "lm_head.weight", .of = "wte.weight"}};
+  if (settings_.tensor.grains == 1) return {{.use = "lm_head.weight", .of = "wte.weight"}};
+  std::vector<plan::Tie> ties;
+  for (int t = settings_.tensor.local.lo; t < settings_.tensor.local.hi; ++t) {
+    ties.push_back({.use = base::str("lm_head.weight@", t), .of = base::str("wte.weight@", t)});
+  }
+  return ties;
 }
 
 double Decoder::flops_per_token() const {
-  // Of the whole model, of which a stage holds a part.
+  // Of the whole model, of which a rank holds a part.
   const int64_t D = settings_.width, F = settings_.ffn, bias = settings_.bias ? 1 : 0;
+  const int64_t rows = D + 2 * settings_.kv_heads * (D / settings_.heads);  // of c_attn
+  const int64_t into = settings_.style == DecoderStyle::llama ? 2 * F : F;  // of the feed-forward
   const int64_t norm = D * (1 + bias);
-  const int64_t block = 2 * norm + 4 * D * (D + bias) + F * (D + bias) + D * (F + bias);
+  const int64_t block =
+      2 * norm + rows * (D + bias) + D * (D + bias) + into * (D + bias) + D * (F + bias);
   const int64_t tables = (settings_.tied ? 1 : 2) * settings_.vocab * D;
   const int64_t count = settings_.layers * block + norm + tables;
   return 6.0 * static_cast<double>(count) +

@@ -1,19 +1,31 @@
-/// A decoder of tokens in the manner of GPT-2: learned positions, norms before each sub-layer,
-/// causal attention, and a feed-forward layer with the tanh form of GELU.
+/// A decoder of tokens: norms before each sub-layer, causal attention, a feed-forward part.
 ///
-/// Source  Radford et al. 2019, "Language models are unsupervised multitask learners"
+///   style    norms         positions                 feed-forward                   biases
+///   gpt2     layer norm    learned, added to tokens  GELU (tanh form)               if asked for
+///   llama    RMS norm      rotary, of q and k        silu(gate) * up (SwiGLU)       none
 ///
-/// Parameters, in the order of use; linear weights are (out, in), rows of c_attn q then k then v:
+/// Source  Radford et al. 2019, "Language models are unsupervised multitask learners"; Touvron et
+///         al. 2023, arXiv:2302.13971; Shazeer 2020, arXiv:2002.05202; Ainslie et al. 2023,
+///         arXiv:2305.13245 (grouped heads)
 ///
-///   wte.weight (V, D)  wpe.weight (context, D)
-///   h.N.ln_1.{weight, bias}           h.N.attn.c_attn.{weight (3D, D), bias}
-///                                     h.N.attn.c_proj.{weight (D, D), bias}
-///   h.N.ln_2.{weight, bias}           h.N.mlp.c_fc.{weight (F, D), bias}
-///                                     h.N.mlp.c_proj.{weight (D, F), bias}
+/// Parameters, in the order of use; linear weights are (out, in), rows of c_attn q then k then v.
+/// H heads and J of keys and values (H, of llama fewer if asked for), K = D / H:
+///
+///   wte.weight (V, D)  wpe.weight (context, D)                 wpe of gpt2 alone
+///   h.N.ln_1.{weight, bias}  h.N.attn.c_attn.{weight ((H + 2 J) K, D), bias}
+///                            h.N.attn.c_proj.{weight (D, D), bias}
+///   h.N.ln_2.{weight, bias}  h.N.mlp.c_fc.{weight (F, D), bias}       of gpt2
+///                            h.N.mlp.gate_up.weight (2 F, D)          of llama: gate, then up
+///                            h.N.mlp.c_proj.{weight (D, F), bias}
 ///   ln_f.{weight, bias}  lm_head.weight (V, D)
 ///
+/// Over T tensor grains (DecoderSettings::tensor), T > 1, weights and the biases of divided rows
+/// are a tensor for each grain of this rank, "h.0.attn.c_attn.weight@2" (slice_of): heads,
+/// feed-forward width and vocabulary are divided; wpe, norms and c_proj's biases are whole on every
+/// rank.
+///
 /// A tied head is a leaf of its own that takes the storage of wte.weight (`ties`), so each use has
-/// its own gradient. Without `bias` neither linear maps nor norms have one.
+/// its own gradient.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +40,14 @@
 
 namespace lockstep::models {
 
+enum class DecoderStyle { gpt2, llama };
+
 struct DecoderSettings {
+  DecoderStyle style = DecoderStyle::gpt2;
   int64_t vocab = 0;
   int64_t layers = 0;
   int64_t heads = 0;
+  int64_t kv_heads = 0;  // of llama; 0: as many as heads
   int64_t width = 0;
   int64_t ffn = 0;
   int64_t context = 0;
@@ -39,27 +55,50 @@ struct DecoderSettings {
   bool tied = true;
   bool bias = true;
   double norm_eps = 1e-5;
+  double rope_theta = 10'000;  // of llama
   double init_std = 0.02;
   /// Less memory for more time, and the same bits: plan::decoder_activation_bytes says how much.
   plan::Recompute recompute = plan::Recompute::none;
   /// The pieces that a stage of a pipeline holds; empty: the whole model. Only their parameters are
   /// there, under the names above.
   std::vector<plan::ModelChunk> chunks = {};
+  /// The grains that layers are divided into, and those of this rank. Another number of grains is
+  /// another run; who has them changes no bit.
+  plan::TensorPlace tensor = {};
+  /// With a divided sequence: less memory for more traffic (parallel/tensor/column_linear.h).
+  bool gather_again = false;
 };
+
+/// The inner width that llama has by itself: 8/3 of the width, rounded up to a multiple of 32, so
+/// that its three matrices have the size of GPT-2's two.
+int64_t llama_ffn(int64_t width);
+
+struct DecoderBlock;
+struct DecoderConstants;
 
 class Decoder final : public LanguageModel {
  public:
   /// Throws UsageError naming field and value: a size below 1, heads that do not divide the width,
-  /// a dropout outside [0, 1), norm_eps or init_std that is not positive.
+  /// kv_heads that do not divide the heads, a dropout outside [0, 1), norm_eps, rope_theta or
+  /// init_std that is not positive; tensor grains that do not divide heads, kv_heads, ffn or
+  /// context; of llama an odd head and biases.
   explicit Decoder(const DecoderSettings& settings);
   ~Decoder() override;
 
-  /// Throws UsageError for more tokens than the context.
+  /// Throws UsageError for more tokens than the context. Over several grains no graph is made.
   at::Tensor logits(const at::Tensor& ids_BS, const RankContext& context) override;
 
+  /// On every rank of the tensor group all tokens' losses. Over several grains they divide the
+  /// sequence, else UsageError.
+  at::Tensor token_losses(const at::Tensor& ids_BS, const at::Tensor& targets_BS,
+                          const RankContext& context) override;
+
+  /// Between pieces the residual stream travels: [B, S, D], over T > 1 grains [T, B, S/T, D], with
+  /// a divided sequence this rank's slices of it.
   at::Tensor run_chunk(int chunk, const at::Tensor& in, const at::Tensor& targets_BS,
                        const RankContext& context) override;
   int chunk_of(const std::string& path) const override;
+  plan::TensorSlice slice_of(const std::string& path) const override;
 
   /// Matrices and embeddings: normal, init_std; c_proj: init_std / sqrt(2 layers), since 2 layers
   /// branches add up on the residual stream; gains 1; biases 0.
@@ -71,20 +110,21 @@ class Decoder final : public LanguageModel {
   double flops_per_token() const override;
 
  private:
-  struct Block;
-
-  const at::Tensor& causal_mask(int64_t size);
+  const DecoderConstants& constants(int64_t sequence);
+  parallel::TensorGroup group_of(const RankContext& context) const;
   at::Tensor embed(const at::Tensor& ids_BS, const RankContext& context);
-  at::Tensor run_blocks(at::Tensor x_BSD, const plan::ModelChunk& chunk,
-                        const RankContext& context);
+  at::Tensor run_blocks(at::Tensor x, const plan::ModelChunk& chunk, const RankContext& context);
+  std::vector<at::Tensor> head(const at::Tensor& x, const RankContext& context);
+  at::Tensor losses(const at::Tensor& x, const at::Tensor& targets_BS, const RankContext& context);
 
   DecoderSettings settings_;
-  std::shared_ptr<Matrix> wte_;
+  std::shared_ptr<GrainMatrix> wte_;
   std::shared_ptr<Matrix> wpe_;
-  std::map<int64_t, std::shared_ptr<Block>> blocks_;  // by layer
+  std::map<int64_t, std::shared_ptr<DecoderBlock>> blocks_;  // by layer
   std::shared_ptr<Norm> ln_f_;
-  std::shared_ptr<Matrix> lm_head_;
-  at::Tensor mask_;  // of the sequence length seen last
+  std::shared_ptr<GrainMatrix> lm_head_;
+  std::map<std::string, plan::TensorSlice> slices_;  // by path
+  std::unique_ptr<DecoderConstants> constants_;      // of the sequence length seen last
 };
 
 }  // namespace lockstep::models

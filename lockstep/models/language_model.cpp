@@ -36,21 +36,28 @@ std::shared_ptr<LanguageModel> make_model(const plan::TrainConfig& config, int64
                                           const ModelPart& part) {
   const auto& model = config.model;
   const plan::Recompute recompute = plan::recompute_of(config.memory.recompute);
-  const int64_t ffn = model.ffn == 0 ? 4 * model.width : model.ffn;
-  if (model.family == "gpt2") {
-    return std::make_shared<Decoder>(DecoderSettings{.vocab = vocab,
-                                                     .layers = model.layers,
-                                                     .heads = model.heads,
-                                                     .width = model.width,
-                                                     .ffn = ffn,
-                                                     .context = model.context,
-                                                     .dropout = model.dropout,
-                                                     .tied = model.tied,
-                                                     .bias = model.bias,
-                                                     .norm_eps = model.norm_eps,
-                                                     .init_std = model.init_std,
-                                                     .recompute = recompute,
-                                                     .chunks = part.chunks});
+  const bool llama = model.family == "llama";
+  const int64_t ffn_by_itself = llama ? llama_ffn(model.width) : 4 * model.width;
+  const int64_t ffn = model.ffn == 0 ? ffn_by_itself : model.ffn;
+  if (model.family == "gpt2" || llama) {
+    return std::make_shared<Decoder>(
+        DecoderSettings{.style = llama ? DecoderStyle::llama : DecoderStyle::gpt2,
+                        .vocab = vocab,
+                        .layers = model.layers,
+                        .heads = model.heads,
+                        .kv_heads = model.kv_heads,
+                        .width = model.width,
+                        .ffn = ffn,
+                        .context = model.context,
+                        .dropout = model.dropout,
+                        .tied = model.tied,
+                        .bias = model.bias,
+                        .norm_eps = model.norm_eps,
+                        .rope_theta = model.rope_theta,
+                        .init_std = model.init_std,
+                        .recompute = recompute,
+                        .chunks = part.chunks,
+                        .tensor = part.tensor});
   }
   if (model.family == "mlp") {
     if (model.tied) {
@@ -71,7 +78,7 @@ std::shared_ptr<LanguageModel> make_model(const plan::TrainConfig& config, int64
                                              .recompute = recompute == plan::Recompute::block});
   }
   throw UsageError(
-      base::str("model.family = \"", model.family, "\": the families are gpt2 and mlp"));
+      base::str("model.family = \"", model.family, "\": the families are gpt2, llama and mlp"));
 }
 
 }  // namespace lockstep::models

@@ -126,7 +126,7 @@ TEST(MakeModel, ChoosesTheFamily) {
     make_model(config, 256);
     FAIL() << "an unknown family was accepted";
   } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("gpt2 and mlp"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("gpt2, llama and mlp"), std::string::npos);
   }
 }
 

@@ -3,23 +3,57 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <map>
+#include <string>
+
 #include "lockstep/base/counter_random.h"
 #include "lockstep/comm/rank_context.h"
 #include "lockstep/models/language_model.h"
 
 namespace lockstep::models {
 
-/// Weights uniform in [-spread, spread], by name and index; gains around 1.
+inline plan::Param param_of(const LanguageModel& model, const std::string& path,
+                            const at::Tensor& tensor) {
+  plan::Param param;
+  param.name = path;
+  param.shape = tensor.sizes().vec();
+  param.slice = model.slice_of(path);
+  return param;
+}
+
+/// Weights uniform in [-spread, spread], by logical name and index; gains around 1; padding 0.
 inline void fill(LanguageModel& model, uint64_t seed, double spread = 0.3) {
   for (auto& item : model.named_parameters()) {
-    const base::RandomKey key = base::RandomKey(seed).with(item.key());
+    const plan::Param param = param_of(model, item.key(), item.value());
+    const base::RandomKey key = base::RandomKey(seed).with(plan::logical_name(param));
     const bool gain = model.init_of(item.key()).kind == plan::Init::Kind::ones;
     float* const values = item.value().data_ptr<float>();
-    for (int64_t i = 0; i < item.value().numel(); ++i) {
-      const double draw = (2 * key.uniform(static_cast<uint64_t>(i)) - 1) * spread;
-      values[i] = static_cast<float>(gain ? 1 + draw : draw);
+    for (const plan::LogicalRun& run : plan::logical_runs(param, 0, item.value().numel())) {
+      for (int64_t i = run.lo; i < run.hi; ++i) {
+        const auto counter = static_cast<uint64_t>(run.first + i - run.lo);
+        const double draw = (2 * key.uniform(counter) - 1) * spread;
+        values[i] = run.first < 0 ? 0 : static_cast<float>(gain ? 1 + draw : draw);
+      }
     }
   }
+}
+
+/// The gradients of the logical parameters, put together from the tensors' that the model has.
+inline std::map<std::string, at::Tensor> logical_gradients(const LanguageModel& model) {
+  std::map<std::string, at::Tensor> all;
+  for (const auto& item : model.named_parameters()) {
+    const plan::Param param = param_of(model, item.key(), item.value());
+    at::Tensor& whole = all[plan::logical_name(param)];
+    if (!whole.defined()) whole = torch::zeros(plan::logical_shape(param));
+    const at::Tensor gradient = item.value().grad().contiguous();
+    for (const plan::LogicalRun& run : plan::logical_runs(param, 0, gradient.numel())) {
+      if (run.first < 0) continue;
+      std::copy_n(gradient.data_ptr<float>() + run.lo, run.size(),
+                  whole.data_ptr<float>() + run.first);
+    }
+  }
+  return all;
 }
 
 /// The head takes the embedding's storage, as the parameter store makes it.

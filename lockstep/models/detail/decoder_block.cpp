@@ -1,0 +1,169 @@
+#include "lockstep/models/detail/decoder_block.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/unbind.h>
+
+#include <cmath>
+
+#include "lockstep/parallel/tensor/run_dropout.h"
+#include "lockstep/torch_inside/layer_scope.h"
+#include "lockstep/torch_inside/recompute.h"
+
+namespace lockstep::models {
+
+// Holds c_attn and c_proj, or c_fc (gate_up) and c_proj, under the names that the parameters have.
+struct DecoderBlock::Pair final : torch::nn::Module {
+  Pair(const char* in_name, std::vector<int64_t> in_blocks, int64_t inner,
+       const DecoderSettings& settings) {
+    const int64_t D = settings.width;
+    in = register_module(
+        in_name, std::make_shared<GrainMatrix>(std::move(in_blocks), D, settings.bias, Cut::rows,
+                                               settings.tensor));
+    out = register_module(
+        "c_proj", std::make_shared<GrainMatrix>(std::vector<int64_t>{D}, inner, settings.bias,
+                                                Cut::columns, settings.tensor));
+  }
+
+  std::shared_ptr<GrainMatrix> in;
+  std::shared_ptr<GrainMatrix> out;
+};
+
+/// Of a grain, as plain matrices: the G queries of a head of keys lie one after the other.
+struct DecoderBlock::Heads {
+  at::Tensor q;  // [B j, G S, K]
+  at::Tensor k;  // [B j, S, K]
+  at::Tensor v;
+};
+
+DecoderBlock::DecoderBlock(const DecoderSettings& settings, const std::string& path)
+    : settings_(settings), attn_path_(path + ".attn"), mlp_path_(path + ".mlp") {
+  const int64_t D = settings.width, F = settings.ffn;
+  const int64_t of_keys = settings.kv_heads * (D / settings.heads);
+  const bool llama = settings.style == DecoderStyle::llama;
+  const auto norm = [&] {
+    return std::make_shared<Norm>(llama ? Norm::Kind::rms : Norm::Kind::layer, D, settings.bias,
+                                  settings.norm_eps);
+  };
+  ln_1_ = register_module("ln_1", norm());
+  attn_ = register_module(
+      "attn",
+      std::make_shared<Pair>("c_attn", std::vector<int64_t>{D, of_keys, of_keys}, D, settings));
+  ln_2_ = register_module("ln_2", norm());
+  mlp_ = register_module(
+      "mlp", llama ? std::make_shared<Pair>("gate_up", std::vector<int64_t>{F, F}, F, settings)
+                   : std::make_shared<Pair>("c_fc", std::vector<int64_t>{F}, F, settings));
+}
+
+parallel::TensorGroup DecoderBlock::group_of(const RankContext& context) const {
+  return {context.tp, settings_.tensor, context.weight_queue};
+}
+
+DecoderBlock::Stream DecoderBlock::stream_of(const at::Tensor& x) const {
+  const int T = settings_.tensor.grains;
+  if (T == 1) return {1, x.size(0), x.size(1), x.size(2)};
+  return {T, x.size(1), x.size(2), x.size(3)};
+}
+
+at::Tensor DecoderBlock::forward(const at::Tensor& x, const DecoderConstants& constants,
+                                 const RankContext& context) const {
+  const parallel::TensorGroup group = group_of(context);
+  const at::Tensor y = x + attention(ln_1_->forward(group, x), constants, context);
+  return y + feed_forward(ln_2_->forward(group, y), context);
+}
+
+at::Tensor DecoderBlock::attention(const at::Tensor& x, const DecoderConstants& constants,
+                                   const RankContext& context) const {
+  const torch_inside::LayerScope layer(attn_path_);
+  const parallel::TensorGroup group = group_of(context);
+  const Stream stream = stream_of(x);
+  std::vector<at::Tensor> mixed;
+  for (std::vector<at::Tensor> y =
+           attn_->in->by_rows(group, x, {.gather_again = settings_.gather_again});
+       at::Tensor & of_grain : y) {
+    const int grain = group.place.local.lo + static_cast<int>(mixed.size());
+    mixed.push_back(attend(std::move(of_grain), grain, stream, constants, context));
+  }
+  return residual_dropout(attn_->out->by_columns(group, mixed), stream, attn_path_, context);
+}
+
+/// One copy brings each head's rows together; products then run on plain matrices.
+DecoderBlock::Heads DecoderBlock::heads_of(at::Tensor y, const Stream& stream,
+                                           const DecoderConstants& constants) const {
+  const auto [T, B, s, D] = stream;
+  const int64_t S = T * s, K = D / settings_.heads;
+  const int64_t j = settings_.kv_heads / T, G = settings_.heads / settings_.kv_heads;
+  if (settings_.style == DecoderStyle::gpt2) {
+    const std::vector<at::Tensor> qkv = at::unbind(
+        y.view({T, B, s, 3, j, K}).permute({3, 1, 4, 0, 2, 5}).reshape({3, B * j, S, K}));
+    return {qkv[0], qkv[1], qkv[2]};
+  }
+  const std::vector<at::Tensor> qkv = y.split_with_sizes({j * G * K, j * K, j * K}, -1);
+  const auto rows = [&](const at::Tensor& x, int64_t heads) {
+    return x.reshape({T, B, s, heads, K}).permute({1, 3, 0, 2, 4}).reshape({B * heads, S, K});
+  };
+  return {rotate(rows(qkv[0], j * G), constants.rotary).view({B * j, G * S, K}),
+          rotate(rows(qkv[1], j), constants.rotary), rows(qkv[2], j)};
+}
+
+at::Tensor DecoderBlock::attend(at::Tensor y, int grain, const Stream& stream,
+                                const DecoderConstants& constants,
+                                const RankContext& context) const {
+  const auto [T, B, s, D] = stream;
+  const int64_t h = settings_.heads / T, K = D / settings_.heads;
+  const Heads heads = heads_of(std::move(y), stream, constants);
+  const auto mix = [self = shared_from_this(), this, grain, samples = B, mask = constants.mask,
+                    context](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    return core({q, k, v}, grain, samples, mask, context);
+  };
+  const at::Tensor mixed = settings_.recompute == plan::Recompute::selective
+                               ? checkpoint(mix, heads.q, heads.k, heads.v)
+                               : mix(heads.q, heads.k, heads.v);
+  const at::Tensor rows = mixed.view({B, h, T, s, K}).permute({2, 0, 3, 1, 4});
+  return T == 1 ? rows.reshape({B, s, h * K}) : rows.reshape({T, B, s, h * K});
+}
+
+/// Per byte that it would keep, the part of a block that is the fastest to compute again.
+at::Tensor DecoderBlock::core(const Heads& heads, int grain, int64_t samples,
+                              const at::Tensor& mask, const RankContext& context) const {
+  const torch_inside::LayerScope layer(attn_path_);
+  const at::Tensor scores =
+      at::baddbmm(mask, heads.q, heads.k.transpose(1, 2), /*beta=*/1,
+                  /*alpha=*/1 / std::sqrt(static_cast<double>(heads.q.size(2))));
+  const std::vector<parallel::Run> runs =
+      parallel::head_runs(grain, samples, scores.numel() / samples);
+  const at::Tensor shares = parallel::run_dropout(at::softmax(scores, -1), runs, settings_.dropout,
+                                                  context, attn_path_, "probabilities");
+  return at::bmm(shares, heads.v);
+}
+
+at::Tensor DecoderBlock::feed_forward(const at::Tensor& x, const RankContext& context) const {
+  const torch_inside::LayerScope layer(mlp_path_);
+  const parallel::TensorGroup group = group_of(context);
+  std::vector<at::Tensor> inner =
+      mlp_->in->by_rows(group, x, {.gather_again = settings_.gather_again});
+  for (at::Tensor& h : inner) {
+    if (settings_.style == DecoderStyle::gpt2) {
+      h = at::gelu(h, "tanh");
+    } else {
+      const std::vector<at::Tensor> gate_up = h.chunk(2, -1);
+      h = at::silu(gate_up[0]) * gate_up[1];
+    }
+  }
+  return residual_dropout(mlp_->out->by_columns(group, inner), stream_of(x), mlp_path_, context);
+}
+
+at::Tensor DecoderBlock::residual_dropout(const at::Tensor& x, const Stream& stream,
+                                          const std::string& layer,
+                                          const RankContext& context) const {
+  const auto [T, B, s, D] = stream;
+  const parallel::TensorGroup group = group_of(context);
+  return parallel::run_dropout(x, parallel::token_runs(group.slices(), B, s * D), settings_.dropout,
+                               context, layer, "residual");
+}
+
+}  // namespace lockstep::models
