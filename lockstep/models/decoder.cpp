@@ -162,6 +162,7 @@ at::Tensor Decoder::run_blocks(at::Tensor x, const plan::ModelChunk& chunk,
       return block->forward(in, of_length, context);
     };
     x = settings_.recompute == plan::Recompute::block ? checkpoint(forward, x) : forward(x);
+    if (context.see_activation) context.see_activation(base::str("h.", layer), x);
   }
   return x;
 }

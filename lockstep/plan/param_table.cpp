@@ -140,6 +140,11 @@ void name_across(std::vector<Param>& params, const std::vector<Tie>& ties) {
     std::sort(all.begin(), all.end());
     std::set_difference(all.begin(), all.end(), param.uses.begin(), param.uses.end(),
                         std::back_inserter(param.elsewhere));
+    // A grain's name is the logical one and a suffix, "wte.weight@1".
+    if (param.name != owner && !param.slice.logical.empty()) {
+      const size_t suffix = param.name.size() - param.slice.logical.size();
+      param.slice.logical = owner.substr(0, owner.size() - suffix);
+    }
     param.name = owner;
   }
 }

@@ -1,6 +1,8 @@
 // The program of a stage of a pipeline: its schedule's steps, and what follows from them for
 // gradients.
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "lockstep/base/assert.h"
 #include "lockstep/plan/detail/program_parts.h"
@@ -50,13 +52,19 @@ class StageProgram {
     }
     const PipelineOp last_of_leaf =
         schedule_.splits_weight ? PipelineOp::weight : PipelineOp::backward;
+    // What a neighbour waits for goes before the sums of the leaf that it ends.
+    std::optional<std::pair<int, int>> complete_next;  // chunk, leaf
     for (const PipelineStep& step : schedule_.steps[static_cast<size_t>(inputs_.stage)]) {
       const int leaf = leaves_[static_cast<size_t>(step.micro / micros_)];
       const int micro = step.micro % micros_;
+      const bool sends =
+          step.op == PipelineOp::send_backward || step.op == PipelineOp::send_forward;
+      if (complete_next && !sends) complete(*std::exchange(complete_next, std::nullopt));
       steps_.push_back(
           {.op = step_op_of(step.op), .chunk = step.chunk, .leaf = leaf, .micro = micro});
-      if (step.op == last_of_leaf && micro + 1 == micros_) complete(step.chunk, leaf);
+      if (step.op == last_of_leaf && micro + 1 == micros_) complete_next = {step.chunk, leaf};
     }
+    if (complete_next) complete(*complete_next);
     finish();
     return std::move(steps_);
   }
@@ -72,7 +80,8 @@ class StageProgram {
     return static_cast<size_t>(std::find(leaves_.begin(), leaves_.end(), leaf) - leaves_.begin());
   }
 
-  void complete(int chunk, int leaf) {
+  void complete(std::pair<int, int> chunk_and_leaf) {
+    const auto [chunk, leaf] = chunk_and_leaf;
     steps_.push_back({.op = StepOp::complete, .chunk = chunk, .leaf = leaf});
     tie(chunk, leaf);
     for (int bucket = 0; bucket < num_buckets(inputs_); ++bucket) {

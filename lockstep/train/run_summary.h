@@ -27,8 +27,8 @@ struct RunTotals {
   double epochs = 0;
   double tokens_per_second = 0;
   double mfu = 0;
-  std::string pipeline;  // its schedule; empty: there is none
-  BubbleReport bubble;
+  std::string pipeline = {};  // its schedule; empty: there is none
+  BubbleReport bubble = {};
 };
 
 /// What one rank moved in one of its groups.

@@ -30,6 +30,7 @@
 
 #include "lockstep/comm/rank_context.h"
 #include "lockstep/input/sample_order.h"
+#include "lockstep/plan/run_layout.h"
 #include "lockstep/torch_inside/deferred.h"
 #include "lockstep/train/layer_list.h"
 #include "lockstep/train/model_state.h"

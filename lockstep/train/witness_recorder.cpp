@@ -25,7 +25,8 @@ void WitnessRecorder::see_leaf(int param, int leaf, const float* values) {
   const ModelParts* const parts = state_.parts();
   if (parts != nullptr && !parts->counts[static_cast<size_t>(param)]) return;
   const plan::Param& of = witness_.table.params[static_cast<size_t>(param)];
-  files::WitnessDigest seen{.kind = "leaf-gradient", .name = plan::logical_name(of), .leaf = leaf};
+  files::WitnessDigest seen{
+      .kind = "leaf-gradient", .name = plan::logical_name(of), .leaf = leaf, .digest = {}};
   for (const plan::LogicalRun& run : plan::logical_runs(of, 0, of.numel)) {
     if (run.first >= 0) seen.digest.add(seen.name, run.first, values + run.lo, run.size());
   }
@@ -42,7 +43,8 @@ void WitnessRecorder::see_activation(std::string_view layer, const at::Tensor& x
   files::WitnessDigest seen{.kind = "activation",
                             .name = std::string(layer),
                             .leaf = context_.leaf,
-                            .micro = context_.micro};
+                            .micro = context_.micro,
+                            .digest = {}};
   if (values.dim() == 3) {
     seen.digest.add(seen.name, 0, data, values.numel());
   } else {

@@ -3,6 +3,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
+#include "lockstep/base/planted_fault.h"
 #include "lockstep/parallel/tensor/detail/kept.h"
 #include "lockstep/parallel/tensor/detail/layer_inputs.h"
 
@@ -51,10 +52,12 @@ struct ColumnLinear final : torch::autograd::Function<ColumnLinear> {
     std::optional<Pending> dx;
     if (ctx->needs_input_grad(0)) {
       std::vector<int64_t> shape = detail::with_last(gradients[0], layer.weights[0].size(1));
-      dx = join_grains(layer.group, [&](int grain) {
+      const auto part = [&](int grain) {
         const auto i = static_cast<size_t>(grain - first);
         return at::mm(dy[i], layer.weights[i]).view(shape);
-      });
+      };
+      const bool skips = base::planted(base::Fault::skipped_backward_sum);
+      dx = skips ? own_part(layer.group, part) : join_grains(layer.group, part);
     }
     // dx travels while the weights' gradients are computed.
     const at::Tensor rows = rows_of(x.wait());

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include "lockstep/base/assert.h"
+#include "lockstep/base/planted_fault.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -51,7 +52,9 @@ Pending sum_grains(const TensorGroup& group, const GrainPart& part) {
 }
 
 Pending sum_slices(const TensorGroup& group, const GrainPart& part) {
-  return group.place.sequence ? sum_grains(group, part) : Pending(fold_all(group, part));
+  if (!group.place.sequence) return Pending(fold_all(group, part));
+  return base::planted(base::Fault::missing_norm_sum) ? own_part(group, part)
+                                                      : sum_grains(group, part);
 }
 
 Pending join_grains(const TensorGroup& group, const GrainPart& part) {
@@ -65,6 +68,15 @@ Pending join_grains(const TensorGroup& group, const GrainPart& part) {
   std::vector<int64_t> counts = slice_counts(group.place, term.numel() / group.grains());
   return {own, group.tp->reduce_scatter_uneven(std::move(terms), group.grains(), own,
                                                std::move(counts))};
+}
+
+Pending own_part(const TensorGroup& group, const GrainPart& part) {
+  at::Tensor sum;
+  for (const LeafTerm& term : own_terms(group, part)) {
+    sum = sum.defined() ? sum.add_(term.value) : term.value;
+  }
+  const bool divided = group.place.sequence && sum.size(0) == group.grains();
+  return Pending(divided ? sum.narrow(0, group.place.local.lo, group.local()).clone() : sum);
 }
 
 Pending whole_of(const TensorGroup& group, const at::Tensor& x) {

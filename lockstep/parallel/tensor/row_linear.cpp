@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lockstep/base/planted_fault.h"
 #include "lockstep/parallel/tensor/detail/kept.h"
 #include "lockstep/parallel/tensor/detail/layer_inputs.h"
 
@@ -36,12 +37,16 @@ struct RowLinear final : torch::autograd::Function<RowLinear> {
     const int first = layer.group.place.local.lo;
     variable_list h;
     for (const at::Tensor& input : inputs) h.push_back(input.contiguous());
+    const auto part = [&](int grain) {
+      const auto i = static_cast<size_t>(grain - first);
+      const at::Tensor& w_DF = layer.weights[i];
+      at::Tensor z = at::mm(rows_of(h[i]), w_DF.t()).view(detail::with_last(h[i], w_DF.size(0)));
+      const bool adds = base::planted(base::Fault::bias_on_each_rank) && first > 0 && i == 0;
+      return adds && layer.bias.defined() ? z.add_(layer.bias) : z;
+    };
+    const bool skips = base::planted(base::Fault::skipped_forward_sum);
     const at::Tensor z =
-        join_grains(layer.group, [&](int grain) {
-          const auto i = static_cast<size_t>(grain - first);
-          const at::Tensor& w_DF = layer.weights[i];
-          return at::mm(rows_of(h[i]), w_DF.t()).view(detail::with_last(h[i], w_DF.size(0)));
-        }).wait();
+        (skips ? own_part(layer.group, part) : join_grains(layer.group, part)).wait();
     if (layer.bias.defined()) z.add_(layer.bias);
     ctx->save_for_backward(h);
     detail::keep(*ctx, layer);
@@ -66,7 +71,11 @@ struct RowLinear final : torch::autograd::Function<RowLinear> {
       }
     }
     if (layer.bias.defined()) {
-      const auto bias = [dz] { return bias_gradient(dz); };
+      const plan::LeafRange own = layer.group.place.local;
+      const bool local = base::planted(base::Fault::bias_of_local_tokens);
+      const auto bias = [of = local ? dz.narrow(0, own.lo, own.size()) : dz] {
+        return bias_gradient(of);
+      };
       const bool wanted = layer.bias.requires_grad();
       if (!layer.deferred) {
         db.push_back(wanted ? bias() : at::Tensor());

@@ -4,6 +4,7 @@
 #include <ATen/ops/mul.h>
 
 #include "lockstep/base/assert.h"
+#include "lockstep/base/planted_fault.h"
 #include "lockstep/kernels/dropout_mask.h"
 
 namespace lockstep::parallel {
@@ -18,7 +19,8 @@ std::vector<Run> token_runs(plan::LeafRange held, int64_t samples, int64_t eleme
 
 std::vector<Run> head_runs(int grain, int64_t samples, int64_t elements) {
   std::vector<Run> runs;
-  for (int64_t sample = 0; sample < samples; ++sample) runs.push_back({sample, grain * elements});
+  const int64_t first = base::planted(base::Fault::same_heads_everywhere) ? 0 : grain * elements;
+  for (int64_t sample = 0; sample < samples; ++sample) runs.push_back({sample, first});
   return runs;
 }
 

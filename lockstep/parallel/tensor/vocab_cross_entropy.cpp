@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
 #include "lockstep/parallel/tensor/detail/kept.h"
 
@@ -58,19 +59,22 @@ struct VocabCrossEntropy final : torch::autograd::Function<VocabCrossEntropy> {
 
     variable_list saved;
     const int first_grain = columns.group.place.local.lo;
+    const auto part = [&](int grain) {
+      const auto i = static_cast<size_t>(grain - first_grain);
+      const int64_t real = columns.real(i);
+      const at::Tensor shifted = logits[i].narrow(1, 0, real) - most.unsqueeze(1);
+      at::Tensor target = at::zeros({N}, options);
+      if (real > 0) {
+        const bool local = base::planted(base::Fault::local_targets);
+        const TargetColumn at(targets, local ? 0 : columns.first(i), real);
+        target = at::where(at.here, shifted.gather(1, at.column).squeeze(1), target);
+      }
+      saved.push_back(at::exp(shifted));
+      return at::stack({saved.back().sum(1), target});
+    };
+    const bool own = base::planted(base::Fault::local_softmax);
     const at::Tensor sums =
-        sum_grains(columns.group, [&](int grain) {
-          const auto i = static_cast<size_t>(grain - first_grain);
-          const int64_t real = columns.real(i);
-          const at::Tensor shifted = logits[i].narrow(1, 0, real) - most.unsqueeze(1);
-          at::Tensor target = at::zeros({N}, options);
-          if (real > 0) {
-            const TargetColumn at(targets, columns.first(i), real);
-            target = at::where(at.here, shifted.gather(1, at.column).squeeze(1), target);
-          }
-          saved.push_back(at::exp(shifted));
-          return at::stack({saved.back().sum(1), target});
-        }).wait();
+        (own ? own_part(columns.group, part) : sum_grains(columns.group, part)).wait();
     const at::Tensor ignored = targets.eq(kIgnored);
     const at::Tensor loss = (at::log(sums[0]) - sums[1]).masked_fill_(ignored, 0);
     saved.push_back(sums[0].clone());
