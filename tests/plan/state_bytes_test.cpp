@@ -109,5 +109,18 @@ TEST(Fitting, SaysWhenNothingFits) {
       << text;
 }
 
+TEST(PlannedMemory, OfActivationsIsSaidOnlyWhereThereIsAForm) {
+  const auto activations = [](const char* key, const char* value) {
+    TrainConfig config;
+    config.model.vocab = 256;
+    set_key(config, key, value);
+    const ParamTable table = make_param_table({{.name = "wte.weight", .shape = {256, 128}}}, {});
+    return planned_memory(config, table, 1).activations;
+  };
+  EXPECT_GT(activations("model.family", "gpt2"), 0);
+  EXPECT_EQ(activations("model.family", "llama"), 0);
+  EXPECT_EQ(activations("numerics.tensor_grains", "4"), 0);
+}
+
 }  // namespace
 }  // namespace lockstep::plan
