@@ -111,7 +111,8 @@ TrainConfig twin_of(const TrainConfig& config, int ranks) {
               .seed = config.run.seed,
               .steps = 3,
               .check_every = 0,  // the comparison says more than the ranks' own
-              .dir = config.run.dir};
+              .dir = config.run.dir,
+              .synthetic_compute = ""};
   twin.data = usual.data;
   twin.data.shuffle = config.data.shuffle;
   twin.data.eval_batches = 1;

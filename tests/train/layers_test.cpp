@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/net/world.h"
 #include "lockstep/train/training.h"
 
