@@ -83,7 +83,6 @@ class StageProgram {
   void complete(std::pair<int, int> chunk_and_leaf) {
     const auto [chunk, leaf] = chunk_and_leaf;
     steps_.push_back({.op = StepOp::complete, .chunk = chunk, .leaf = leaf});
-    tie(chunk, leaf);
     for (int bucket = 0; bucket < num_buckets(inputs_); ++bucket) {
       const Param& param = param_of(bucket);
       if (param.is_across || param.chunk() != chunk) continue;
@@ -97,15 +96,15 @@ class StageProgram {
     }
   }
 
-  /// A parameter whose last use on this stage is complete begins to meet its other uses.
-  void tie(int chunk, int leaf) {
-    for (size_t p = 0; p < inputs_.table.params.size(); ++p) {
-      const Param& param = inputs_.table.params[p];
-      if (!param.is_across || !param.trainable) continue;
-      const auto& chunks = param.use_chunks;
-      // Backward goes through the pieces of a model from the last to the first.
-      if (*std::min_element(chunks.begin(), chunks.end()) != chunk) continue;
-      steps_.push_back({.op = StepOp::tie, .leaf = leaf, .param = static_cast<int>(p)});
+  /// Both stages come to it when their computing is done: a stage that began earlier would wait in
+  /// the middle of it for the other.
+  void tie() {
+    for (const int leaf : leaves_) {
+      for (size_t p = 0; p < inputs_.table.params.size(); ++p) {
+        const Param& param = inputs_.table.params[p];
+        if (!param.is_across || !param.trainable) continue;
+        steps_.push_back({.op = StepOp::tie, .leaf = leaf, .param = static_cast<int>(p)});
+      }
     }
   }
 
@@ -141,6 +140,7 @@ class StageProgram {
   /// What waits for other stages comes last, and rounds without a leaf for this rank.
   void finish() {
     for (const bool across : {false, true}) {
+      if (across) tie();
       for (int bucket = 0; bucket < num_buckets(inputs_); ++bucket) {
         if (param_of(bucket).is_across != across) continue;
         if (by_round_) {

@@ -114,7 +114,8 @@ TEST(PlannedMemory, OfActivationsIsSaidOnlyWhereThereIsAForm) {
     TrainConfig config;
     config.model.vocab = 256;
     set_key(config, key, value);
-    const ParamTable table = make_param_table({{.name = "wte.weight", .shape = {256, 128}}}, {});
+    const ParamTable table =
+        make_param_table({{.name = "wte.weight", .shape = {256, 128}, .init = {}}}, {});
     return planned_memory(config, table, 1).activations;
   };
   EXPECT_GT(activations("model.family", "gpt2"), 0);

@@ -21,7 +21,7 @@ using testing::TinyRun;
 struct GrainedRun : TinyRun {
   GrainedRun() {
     config.run.steps = 3;
-    config.model.layers = 4;
+    config.model.layers = 8;
     config.model.width = 20;
     config.model.context = 10;
     config.model.dropout = 0.1;
@@ -124,6 +124,7 @@ TEST(Parts, LlamaAndRecompute) {
 TEST(Parts, WorkIsReallySplit) {
   torch_inside::install_gemm_counter();
   GrainedRun run;
+  run.config.data.eval_batches = 1;  // as many samples on each
   const nlohmann::json alone = run_on(run, {1, 1, 1, false, "none", "1f1b", 1});
   const nlohmann::json shared = run_on(run, {2, 1, 2, true, "none", "1f1b", 1});
   for (const auto& rank : shared["ranks"]) {
