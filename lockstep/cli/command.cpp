@@ -20,6 +20,7 @@
 #include "lockstep/cli/tokenizer.h"
 #include "lockstep/cli/trace.h"
 #include "lockstep/cli/train.h"
+#include "lockstep/cli/verify.h"
 
 namespace lockstep::cli {
 namespace {
@@ -33,6 +34,7 @@ struct Subcommand {
 const std::vector<Subcommand>& subcommands() {
   static const std::vector<Subcommand> all = {
       {"train", "train a model on one or several ranks", train_command},
+      {"verify", "whether a layout computes what one rank computes", verify_command},
       {"eval", "validation loss of a run's or a file's weights", eval_command},
       {"generate", "text from a run's or a file's weights", generate_command},
       {"bench", "how fast collectives are here, in nccl-tests' columns", bench_command},

@@ -1,8 +1,6 @@
 #include "lockstep/cli/train.h"
 
-#include <algorithm>
 #include <cstdio>
-#include <filesystem>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/own_program.h"
@@ -15,9 +13,9 @@
 #include "lockstep/cli/machine.h"
 #include "lockstep/cli/run_folder.h"
 #include "lockstep/cli/run_plan.h"
+#include "lockstep/cli/schedule_file.h"
 #include "lockstep/launch/mpi_start.h"
 #include "lockstep/launch/region_handover.h"
-#include "lockstep/plan/pipeline_schedule.h"
 
 namespace lockstep::cli {
 namespace {
@@ -125,23 +123,6 @@ int run_ranks(const JoinedRun& run, int ranks, const launch::Share& share) {
   }
   job.share = share;
   return run_and_report(job);
-}
-
-/// A schedule that Lockstep does not know by name is a file: its text goes with the run.
-void read_schedule(plan::TrainConfig& config) {
-  const std::string& schedule = config.parallel.schedule;
-  const std::vector<std::string>& known = plan::pipeline_schedules();
-  if (std::find(known.begin(), known.end(), schedule) != known.end()) return;
-  if (!schedule.ends_with(".csv")) {
-    throw UsageError(base::str("parallel.schedule = \"", schedule, "\": one of ",
-                               base::joined(known), ", or a file NAME.csv"));
-  }
-  if (!std::filesystem::exists(schedule)) {
-    throw EnvironmentError(
-        base::str("parallel.schedule: there is no file ", schedule,
-                  ".\n  `lockstep schedule --csv FILE` writes one to start from."));
-  }
-  config.schedule_csv = read_file(schedule);
 }
 
 /// Rank 0 of a job: all that is said and checked once. `place`: where another launcher put it.

@@ -2,7 +2,7 @@
 /// gradients, moments and parameters, and digests of what went through it. `lockstep verify`
 /// compares the files of two layouts (report/equivalence.h).
 ///
-///   FOLDER/step_00000001.rank_0002.safetensors
+///   FOLDER/step_00000000.rank_0002.safetensors
 ///   metadata "witness": JSON of all but the values; tensor "3": the values of piece 3
 ///
 /// Holds   a copy of the rank's gradients, moments and parameters: for small models
@@ -42,7 +42,7 @@ struct WitnessDigest {
 
 struct StepWitness {
   int rank = 0;
-  int64_t step = 0;
+  int64_t step = 0;  // from 0, as runs count
   double loss = 0;
   double grad_norm = 0;
   plan::ParamTable table;  // of the rank's part of the model

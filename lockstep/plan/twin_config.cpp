@@ -107,12 +107,11 @@ TrainConfig twin_of(const TrainConfig& config, int ranks) {
   }
   const TrainConfig usual;
   TrainConfig twin = config;
-  twin.run = {.name = "twin",
-              .seed = config.run.seed,
-              .steps = 3,
-              .check_every = 0,  // the comparison says more than the ranks' own
-              .dir = config.run.dir,
-              .synthetic_compute = ""};
+  twin.run = usual.run;
+  twin.run.name = "twin";
+  twin.run.seed = config.run.seed;
+  twin.run.steps = 3;
+  twin.run.check_every = 0;  // the comparison says more than the ranks' own
   twin.data = usual.data;
   twin.data.shuffle = config.data.shuffle;
   twin.data.eval_batches = 1;

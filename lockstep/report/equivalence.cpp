@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <string_view>
 #include <tuple>
 
 #include "lockstep/base/str.h"
@@ -82,6 +83,7 @@ class Comparison {
     compare_numbers("norm", layout, alone, &StepWitness::grad_norm);
     for (const char* kind : {"moment1", "moment2", "parameter"}) compare_tensors(kind, order_);
     report_leftovers();
+    require_all_of(alone);
   }
 
   void missing(const std::string& what) { result_.missing.push_back(what); }
@@ -251,6 +253,23 @@ class Comparison {
     }
   }
 
+  /// Equal because nothing was compared is not equal.
+  void require_all_of(const StepWitness& alone) {
+    for (const plan::Param& param : alone.table.params) {
+      if (param.numel == 0) continue;
+      for (const char* kind : {"gradient", "moment1", "moment2", "parameter"}) {
+        const auto found = wholes_.find({kind, plan::logical_name(param)});
+        const bool whole = found != wholes_.end() &&
+                           std::find(found->second.is_there.begin(), found->second.is_there.end(),
+                                     0) == found->second.is_there.end();
+        const bool wanted = param.trainable || std::string_view(kind) == "parameter";
+        if (whole || !wanted) continue;
+        missing(base::str("step ", step_, ": ", kind, " of ", plan::logical_name(param),
+                          ": the lone run has not left all of it"));
+      }
+    }
+  }
+
   /// The difference over its bound.
   double measure(Difference& difference, double largest) const {
     difference.difference = std::abs(difference.layout - difference.alone);
@@ -296,7 +315,7 @@ Equivalence compare(const std::vector<StepWitness>& layout, const std::vector<St
                     const EquivalenceOptions& options) {
   Comparison comparison(options);
   for (int64_t step = 1; step <= options.steps; ++step) {
-    const auto of_step = [&](const StepWitness& witness) { return witness.step == step; };
+    const auto of_step = [&](const StepWitness& witness) { return witness.step + 1 == step; };
     const auto reference = std::find_if(alone.begin(), alone.end(), of_step);
     std::set<int> there;
     std::vector<const StepWitness*> ranks;

@@ -34,7 +34,7 @@ namespace lockstep::report {
 enum class Verdict { equal, within, broken };
 
 struct Difference {
-  int64_t step = 0;
+  int64_t step = 0;  // from 1, as people count
   /// activation | loss | leaf-gradient | gradient | norm | moment1 | moment2 | parameter
   std::string kind;
   std::string name;  // of the logical parameter, or of the layer; empty: of the step
@@ -67,7 +67,7 @@ struct Equivalence {
 
 struct EquivalenceOptions {
   int ranks = 1;       // of the layout
-  int64_t steps = 1;   // 1 .. steps are compared
+  int64_t steps = 1;   // that each run has taken
   int64_t terms = 1;   // n of the bound
   bool exact = false;  // whatever is not equal is broken
 };

@@ -11,11 +11,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Reads back to the same number.
-std::string exact_text(double value) {
+/// Reads back to the same number: to the same float, of an element of a tensor.
+std::string exact_text(double value, bool is_element) {
   std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value);
-  return std::string(text.data(), end.ptr);
+  char* const end = text.data() + text.size();
+  const auto written = is_element ? std::to_chars(text.data(), end, static_cast<float>(value))
+                                  : std::to_chars(text.data(), end, value);
+  return std::string(text.data(), written.ptr);
 }
 
 /// JSON has no word for inf and nan.
@@ -55,6 +57,7 @@ Json to_json(const Difference& difference) {
 }
 
 std::string line_of(const KindResult& kind) {
+  if (kind.compared == 0) return base::str("  ", padded(kind.kind, 15), "none\n");
   std::string text = base::str("  ", padded(kind.kind, 15), kind.compared, " compared, ");
   if (kind.unequal == 0) return text + "equal in bits\n";
   text += base::str(kind.unequal, " differ");
@@ -83,8 +86,10 @@ std::string text_of(const Difference& difference) {
   if (std::isnan(difference.difference) && difference.bound == 0) {
     return text + ": its digest is another";
   }
-  return base::str(text, difference.index >= 0 ? base::str(": element ", difference.index) : "",
-                   " is ", exact_text(difference.layout), ", alone ", exact_text(difference.alone));
+  const bool is_element = difference.index >= 0;
+  return base::str(text, is_element ? base::str(": element ", difference.index) : "", " is ",
+                   exact_text(difference.layout, is_element), ", alone ",
+                   exact_text(difference.alone, is_element));
 }
 
 std::string text_of(const Equivalence& equivalence) {

@@ -49,7 +49,8 @@ Job drawn(Draw& draw) {
   run.ranks = data * static_cast<int>(parallel.pipeline * parallel.tensor);
 
   c.model.family = draw.of<std::string>({"gpt2", "gpt2", "llama", "mlp"});
-  if (c.model.family == "mlp") c.model.tied = false;
+  if (c.model.family != "gpt2") c.model.tied = false;
+  if (c.model.family == "llama") c.model.bias = false;
   if (c.model.family == "llama" && draw.one_in(2)) c.model.kv_heads = draw.of<int64_t>({6, 12, 1});
   c.model.heads = draw.of<int64_t>({12, 24});
   c.model.width = c.model.heads * draw.of<int64_t>({2, 8, 64});
@@ -199,6 +200,8 @@ TEST(TwinConfig, KeepsTheMicroBatchesOfAScheduleFromAFile) {
 TEST(TwinConfig, DropoutStaysAndGroupsOfHeadsToo) {
   TrainConfig run = preset("nano");
   run.model.family = "llama";
+  run.model.tied = false;
+  run.model.bias = false;
   run.model.heads = 16;
   run.model.kv_heads = 4;
   run.model.dropout = 0;
