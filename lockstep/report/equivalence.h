@@ -16,7 +16,8 @@
 ///         several sums: the bound is stricter than the true one. So what is beyond it may still be
 ///         a sum in another order, where AdamW makes a step out of a gradient that is nothing but
 ///         rounding; what is within it is not proven harmless, but no larger than rounding.
-/// Source  DESIGN 2: what a layout may not change; docs/concepts/verify.md
+/// Source  what a layout may not change: docs/concepts/same_bits.md; the command:
+/// docs/concepts/verify.md
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <ostream>
 #include <set>
 
 #include "lockstep/base/planted_fault.h"
@@ -23,6 +24,7 @@ struct Verified {
 
 Verified verify(int ranks, const Arguments& settings, const Arguments& further = {}) {
   Arguments words = {"verify", "--preset", "nano8", "-n", std::to_string(ranks), "--json"};
+  words.insert(words.end(), {"--set", "comm.timeout_s=20"});  // what hangs ends soon
   for (const std::string& setting : settings) words.insert(words.end(), {"--set", setting});
   words.insert(words.end(), further.begin(), further.end());
   const CommandResult result = lockstep(words);
@@ -58,6 +60,8 @@ struct Planted {
   std::set<std::string> kinds;  // of the first difference
   const char* name = "";        // that its parameter or layer contains
   Arguments further = {};
+
+  friend void PrintTo(const Planted& row, std::ostream* out) { *out << row.fault; }
 };
 
 const Arguments kTwoMicroBatches = {"numerics.grains=4", "data.global_batch=32"};
@@ -67,6 +71,9 @@ const Arguments kZero1 = {"parallel.shard=zero1"};
 const Arguments kZero3 = {"parallel.shard=zero3"};
 const Arguments kTensor = {"parallel.tensor=2"};
 const Arguments kSequence = {"parallel.tensor=2", "parallel.sequence=true"};
+
+const Arguments kFourSlices = {"parallel.tensor=2", "parallel.sequence=true",
+                               "numerics.tensor_grains=4"};
 
 const std::vector<Planted>& planted() {
   static const std::set<std::string> kForward = {"activation", "loss", "leaf-gradient"};
@@ -97,14 +104,14 @@ const std::vector<Planted>& planted() {
       {"reused-send-buffer", 2, kPipeline, kForward},
       {"swapped-micro-batches", 2, kPipeline, kForward},
       {"lost-input-gradient", 2, kPipeline, kLeaf},
-      {"dropped-weight-gradient", 2, kZeroBubble, kLeaf, "weight"},
-      {"doubled-weight-gradient", 2, kZeroBubble, kLeaf, "weight"},
+      {"dropped-weight-gradient", 2, kZeroBubble, kLeaf, "attn"},
+      {"doubled-weight-gradient", 2, kZeroBubble, kLeaf, "attn"},
       {"forgotten-sample-key", 2, {}, kForward},
       {"same-heads-everywhere", 2, kTensor, kForward},
       {"bias-on-each-rank", 2, kTensor, kForward},
       {"skipped-forward-sum", 2, kTensor, kForward},
       {"skipped-backward-sum", 2, kTensor, kLeaf},
-      {"missing-norm-sum", 2, kSequence, kLeaf, "ln_"},
+      {"missing-norm-sum", 2, kFourSlices, kLeaf, "ln_"},
       {"bias-of-local-tokens", 2, kSequence, kLeaf, "bias"},
       {"local-positions", 2, kSequence, kForward},
       {"local-targets", 2, kTensor, kForward},
@@ -127,10 +134,8 @@ class VerifyFault : public ::testing::TestWithParam<Planted> {};
 TEST_P(VerifyFault, IsFoundAndNamed) {
   const Planted& row = GetParam();
   Arguments further = row.further;
-  Arguments settings = row.settings;
-  settings.push_back("comm.timeout_s=20");
   further.insert(further.end(), {"--plant", row.fault});
-  const Verified found = verify(row.ranks, settings, further);
+  const Verified found = verify(row.ranks, row.settings, further);
   EXPECT_EQ(found.code, 8) << found.err;
   ASSERT_TRUE(found.json.is_object()) << found.err;
   EXPECT_EQ(found.json["verdict"], "broken");
@@ -197,8 +202,7 @@ TEST(Verify, SettingsThatDoNotFitAreRefusedAsEverywhere) {
 TEST(LongVerify, EveryMeshUpToEightRanks) {
   for (const int tensor : {1, 2, 4}) {
     for (const int pipeline : {1, 2, 4}) {
-      for (const int data : {1, 2, 3, 4, 8}) {
-        if (tensor * pipeline * data > 8) continue;
+      for (int data = 1; tensor * pipeline * data <= 8; ++data) {
         for (const char* shard : {"none", "zero1", "zero2", "zero3"}) {
           expect_equal(tensor * pipeline * data,
                        {"parallel.tensor=" + std::to_string(tensor),
