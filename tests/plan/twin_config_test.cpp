@@ -161,6 +161,7 @@ TEST(TwinConfig, IsSmallAndOdd) {
   EXPECT_LT(twin.optim.grad_clip, run.optim.grad_clip);
   EXPECT_NEAR(twin.model.init_std, 0.02 * std::sqrt(128.0 / 24), 1e-9);
   EXPECT_EQ(alone_of(twin).numerics.tensor_grains, 2);
+  EXPECT_EQ(alone_of(run).numerics.tensor_grains, 2) << "of a run that says auto";
 }
 
 TEST(TwinConfig, KeepsAnUnevenCut) {
