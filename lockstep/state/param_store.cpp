@@ -223,6 +223,8 @@ Work ParamStore::publish(int bucket) {
   if (base::planted(base::Fault::swapped_shards)) {
     const int64_t beside = own.lo >= own.size() ? own.lo - own.size() : 0;
     own = {beside, beside + own.size()};
+    return group_->all_gather_uneven(all.narrow(0, own.lo, own.size()).clone(), all,
+                                     layout_.counts(bucket));
   }
   return group_->all_gather_uneven(all.narrow(0, own.lo, own.size()), all, layout_.counts(bucket));
 }

@@ -57,7 +57,7 @@ struct ColumnLinear final : torch::autograd::Function<ColumnLinear> {
         return at::mm(dy[i], layer.weights[i]).view(shape);
       };
       const bool skips = base::planted(base::Fault::skipped_backward_sum);
-      dx = skips ? own_part(layer.group, part) : join_grains(layer.group, part);
+      dx = skips ? own_part(layer.group, part, /*joins=*/true) : join_grains(layer.group, part);
     }
     // dx travels while the weights' gradients are computed.
     const at::Tensor rows = rows_of(x.wait());

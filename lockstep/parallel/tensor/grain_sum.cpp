@@ -53,7 +53,7 @@ Pending sum_grains(const TensorGroup& group, const GrainPart& part) {
 
 Pending sum_slices(const TensorGroup& group, const GrainPart& part) {
   if (!group.place.sequence) return Pending(fold_all(group, part));
-  return base::planted(base::Fault::missing_norm_sum) ? own_part(group, part)
+  return base::planted(base::Fault::missing_norm_sum) ? own_part(group, part, /*joins=*/false)
                                                       : sum_grains(group, part);
 }
 
@@ -70,13 +70,14 @@ Pending join_grains(const TensorGroup& group, const GrainPart& part) {
                                                std::move(counts))};
 }
 
-Pending own_part(const TensorGroup& group, const GrainPart& part) {
+Pending own_part(const TensorGroup& group, const GrainPart& part, bool joins) {
   at::Tensor sum;
   for (const LeafTerm& term : own_terms(group, part)) {
     sum = sum.defined() ? sum.add_(term.value) : term.value;
   }
-  const bool divided = group.place.sequence && sum.size(0) == group.grains();
-  return Pending(divided ? sum.narrow(0, group.place.local.lo, group.local()).clone() : sum);
+  return Pending(joins && group.place.sequence
+                     ? sum.narrow(0, group.place.local.lo, group.local()).clone()
+                     : sum);
 }
 
 Pending whole_of(const TensorGroup& group, const at::Tensor& x) {

@@ -66,9 +66,9 @@ Pending sum_slices(const TensorGroup& group, const GrainPart& part);
 /// The sum of all grains' parts [T, ...]: whole, or with sequence parallelism this rank's slices.
 Pending join_grains(const TensorGroup& group, const GrainPart& part);
 
-/// What a rank has before it meets the others', of the shape of join_grains: what is wrong if a sum
-/// is left out (base/planted_fault.h).
-Pending own_part(const TensorGroup& group, const GrainPart& part);
+/// What a rank has before it meets the others', of the shape of sum_grains or, with `joins`, of
+/// join_grains: what is wrong if a sum is left out (base/planted_fault.h).
+Pending own_part(const TensorGroup& group, const GrainPart& part, bool joins);
 
 /// The whole [T, ...] of what join_grains gives: `x` itself without sequence parallelism.
 Pending whole_of(const TensorGroup& group, const at::Tensor& x);

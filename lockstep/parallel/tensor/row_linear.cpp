@@ -46,7 +46,8 @@ struct RowLinear final : torch::autograd::Function<RowLinear> {
     };
     const bool skips = base::planted(base::Fault::skipped_forward_sum);
     const at::Tensor z =
-        (skips ? own_part(layer.group, part) : join_grains(layer.group, part)).wait();
+        (skips ? own_part(layer.group, part, /*joins=*/true) : join_grains(layer.group, part))
+            .wait();
     if (layer.bias.defined()) z.add_(layer.bias);
     ctx->save_for_backward(h);
     detail::keep(*ctx, layer);

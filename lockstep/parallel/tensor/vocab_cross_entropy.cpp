@@ -74,7 +74,8 @@ struct VocabCrossEntropy final : torch::autograd::Function<VocabCrossEntropy> {
     };
     const bool own = base::planted(base::Fault::local_softmax);
     const at::Tensor sums =
-        (own ? own_part(columns.group, part) : sum_grains(columns.group, part)).wait();
+        (own ? own_part(columns.group, part, /*joins=*/false) : sum_grains(columns.group, part))
+            .wait();
     const at::Tensor ignored = targets.eq(kIgnored);
     const at::Tensor loss = (at::log(sums[0]) - sums[1]).masked_fill_(ignored, 0);
     saved.push_back(sums[0].clone());
