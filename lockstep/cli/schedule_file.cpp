@@ -24,6 +24,11 @@ void read_schedule(plan::TrainConfig& config) {
                   ".\n  `lockstep schedule --csv FILE` writes one to start from."));
   }
   config.schedule_csv = read_file(schedule);
+  if (config.schedule_csv.find_first_not_of(" \t\r\n") == std::string::npos) {
+    throw UsageError(base::str(schedule,
+                               " is empty.\n  `lockstep schedule --csv FILE` writes a "
+                               "schedule to start from."));
+  }
 }
 
 }  // namespace lockstep::cli

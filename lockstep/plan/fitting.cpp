@@ -138,7 +138,12 @@ std::string settings_within(const TrainConfig& config, const ParamTable& table, 
       std::min_element(changes.begin(), changes.end(),
                        [](const Change& a, const Change& b) { return a.bytes < b.bytes; });
   if (least == changes.end() || least->bytes >= needed) {
-    return text + " No setting needs less. More ranks need less each, and so does a smaller model.";
+    // Of a model that is cut or shared, the form of activations is not known.
+    return text +
+           (activation_peak(config) > 0
+                ? " No setting needs less. More ranks need less each, and so does a smaller model."
+                : " What it knows needs no less with another setting; activations do: --set "
+                  "memory.recompute=block, or a smaller data.micro_batch.");
   }
   return text + base::str(" Nothing that can be set fits; the least is ", least->text, " with ",
                           base::bytes_text(least->bytes), ". More ranks need less each.");

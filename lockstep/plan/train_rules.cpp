@@ -80,8 +80,7 @@ void check_grains(const TrainConfig& config, int64_t grains) {
     throw UsageError(base::str("parallel.tensor = ", config.parallel.tensor,
                                " ranks share numerics.tensor_grains = ", grains,
                                " grains, one each at least.\n  This fits: --set "
-                               "numerics.tensor_grains=",
-                               config.parallel.tensor));
+                               "numerics.tensor_grains=auto"));
   }
   const auto& model = config.model;
   const std::pair<const char*, int64_t> sizes[] = {
@@ -91,11 +90,16 @@ void check_grains(const TrainConfig& config, int64_t grains) {
       {"model.context", model.context}};
   for (const auto& [name, size] : sizes) {
     if (size % grains == 0) continue;
-    throw UsageError(base::str("numerics.tensor_grains = ", grains,
-                               " (by default "
-                               "parallel.tensor) does not divide ",
-                               name, " = ", size, ".\n  The nearest that does: --set numerics.",
-                               "tensor_grains=", nearest_number(grains, divisors(size))));
+    std::vector<int64_t> enough = divisors(size);
+    std::erase_if(enough, [&](int64_t d) { return d < config.parallel.tensor; });
+    const bool by_default = config.numerics.tensor_grains == 0;
+    throw UsageError(base::str(
+        "numerics.tensor_grains = ", grains, by_default ? " (those of parallel.tensor)" : "",
+        " does not divide ", name, " = ", size, ".\n  ",
+        enough.empty() ? base::str("No number of grains for ", config.parallel.tensor,
+                                   " ranks does: change one of them")
+                       : base::str("The nearest that does: --set numerics.tensor_grains=",
+                                   nearest_number(grains, enough))));
   }
 }
 
@@ -146,7 +150,7 @@ void check_parts(const TrainConfig& config, int ranks) {
                                " ranks do not divide -n ", ranks, ".\n  This fits: -n ", fits));
   }
   const auto grains = static_cast<int64_t>(tensor_grains_of(config));
-  if (grains == 1 && parallel.pipeline == 1 && parallel.chunks == 1 &&
+  if (grains == 1 && parallel.tensor == 1 && parallel.pipeline == 1 && parallel.chunks == 1 &&
       config.schedule_csv.empty() && parallel.stages.empty()) {
     return;
   }

@@ -42,8 +42,9 @@ StageMessages::StageMessages(ProcessGroup& world, const std::vector<int>& stages
   }
   for (const Edge& edge : edges) {
     const auto [kind, from, to] = edge;
-    const std::vector<int> ranks = {stages[static_cast<size_t>(from)],
-                                    stages[static_cast<size_t>(to)]};
+    // In the order of stages, so that a message names ranks as their numbers in the job lie.
+    const std::vector<int> ranks = {stages[static_cast<size_t>(std::min(from, to))],
+                                    stages[static_cast<size_t>(std::max(from, to))]};
     const char* const name = kind == Kind::activation ? "pp" : "pp-back";
     if (auto group = world.subgroup(ranks, name)) edges_.emplace(edge, std::move(group));
   }
@@ -58,18 +59,20 @@ ProcessGroup& StageMessages::group_of(Kind kind, int from, int to) const {
 void StageMessages::send(Kind kind, int from, int to, const at::Tensor& tensor) {
   ProcessGroup& group = group_of(kind, from, to);
   std::erase_if(sent_, [](const Work& work) { return work.done(); });
-  sent_.push_back(group.send(header_of(tensor), 1));
-  sent_.push_back(group.send(tensor.detach().contiguous(), 1));
+  const int peer = 1 - group.rank();
+  sent_.push_back(group.send(header_of(tensor), peer));
+  sent_.push_back(group.send(tensor.detach().contiguous(), peer));
 }
 
 at::Tensor StageMessages::recv(Kind kind, int from, int to) {
   ProcessGroup& group = group_of(kind, from, to);
   at::Tensor header = at::zeros({2 + kMostDirections}, at::kLong);
-  group.recv(header, 0).wait();
+  const int peer = 1 - group.rank();
+  group.recv(header, peer).wait();
   const int64_t* const words = header.data_ptr<int64_t>();
   at::Tensor tensor =
       at::empty({words + 2, static_cast<size_t>(words[1])}, static_cast<at::ScalarType>(words[0]));
-  group.recv(tensor, 0).wait();
+  group.recv(tensor, peer).wait();
   return tensor;
 }
 
