@@ -99,8 +99,10 @@ std::vector<DeferredGradient> StageFlow::take_deferred(const plan::Step& step) {
 
 void StageFlow::send_forward(const plan::Step& step) {
   Flight& flight = flights_.at(key_of(step));
-  messages_.send(StageMessages::Kind::activation, stage_, stage_after(step.chunk), flight.result);
-  if (base::planted(base::Fault::reused_send_buffer)) flight.result.fill_(7);
+  // As if its memory had been taken for something else while it was on its way.
+  const bool reused = base::planted(base::Fault::reused_send_buffer);
+  messages_.send(StageMessages::Kind::activation, stage_, stage_after(step.chunk),
+                 reused ? at::full_like(flight.result, 7) : flight.result);
   flight.result = at::Tensor();
 }
 
