@@ -35,7 +35,6 @@ class StageProgram {
  public:
   StageProgram(const StepInputs& inputs, int rank)
       : inputs_(inputs),
-        rank_(rank),
         schedule_(inputs.schedules[static_cast<size_t>(rank)]),
         micros_(inputs.batch.micro_batches_per_grain),
         by_round_(inputs.shards.options.stage >= Shard::zero2),
@@ -165,7 +164,6 @@ class StageProgram {
   }
 
   const StepInputs& inputs_;
-  int rank_;
   const PipelineSchedule& schedule_;
   int micros_;
   bool by_round_;

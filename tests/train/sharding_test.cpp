@@ -16,17 +16,8 @@ namespace {
 
 using testing::Bits;
 using testing::bits_of;
+using testing::expect_planned_bytes;
 using testing::TinyRun;
-
-/// Every rank's own count of what each of its groups moved is what the plan says.
-void expect_planned_bytes(const nlohmann::json& summary) {
-  for (const auto& rank : summary["ranks"]) {
-    for (const auto& [group, totals] : summary["groups"].items()) {
-      EXPECT_EQ(rank[group + "_bytes"], rank[group + "_planned_bytes"])
-          << group << " of rank " << rank["rank"];
-    }
-  }
-}
 
 using Setting = std::function<void(plan::TrainConfig&)>;
 
