@@ -36,6 +36,11 @@ struct StepPlan {
     const plan::RankPlace& place = places[static_cast<size_t>(rank)];
     std::string text;
     if (config.parallel.pipeline > 1) text += base::str(" | stage ", place.stage);
+    if (config.parallel.context > 1) {
+      const plan::LeafRange grains = plan::context_place_of(config, place.context).local;
+      text +=
+          base::str(" | context grains ", grains.lo, " to ", grains.hi - 1, " of each sequence");
+    }
     if (config.parallel.tensor > 1) {
       const plan::LeafRange grains = plan::tensor_place_of(config, place.tensor).local;
       text += base::str(" | grains ", grains.lo, " to ", grains.hi - 1, " of each layer");
@@ -138,8 +143,7 @@ nlohmann::json run_plan_json(const plan::TrainConfig& config, int ranks, const R
   for (int rank = 0; rank < ranks; ++rank) {
     nlohmann::json samples = nlohmann::json::array();
     for (const plan::SampleRange& run : step.samples_of(rank)) samples.push_back({run.lo, run.hi});
-    per_rank.push_back(
-        {{"rank", rank}, {"leaves", step.leaves_of(rank)}, {"samples", samples}});
+    per_rank.push_back({{"rank", rank}, {"leaves", step.leaves_of(rank)}, {"samples", samples}});
   }
   nlohmann::json plan = {{"global_batch", step.batch.global_batch},
                          {"micro_batch", step.batch.micro_batch},

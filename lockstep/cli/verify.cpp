@@ -105,7 +105,7 @@ plan::TrainConfig twin_for(const VerifyArguments& args, ResolvedConfig& resolved
 std::string layout_text(const plan::TrainConfig& config, int ranks) {
   const auto& parallel = config.parallel;
   std::string text = base::str(ranks, ranks == 1 ? " rank" : " ranks");
-  const int data = plan::data_ranks(config, ranks);
+  const int data = plan::data_ranks(config, ranks) / static_cast<int>(parallel.context);
   if (data > 1) text += base::str(", data ", data);
   if (parallel.shard != "none") {
     text += base::str(" (", parallel.shard,
@@ -116,6 +116,7 @@ std::string layout_text(const plan::TrainConfig& config, int ranks) {
     text += base::str(", pipeline ", parallel.pipeline, " (", parallel.schedule,
                       parallel.chunks > 1 ? base::str(", ", parallel.chunks, " chunks") : "", ")");
   }
+  if (parallel.context > 1) text += base::str(", context ", parallel.context);
   if (parallel.tensor > 1) {
     text += base::str(", tensor ", parallel.tensor, parallel.sequence ? " (sequence)" : "");
   }
@@ -136,7 +137,8 @@ std::string header_text(const plan::TrainConfig& twin, const plan::TrainConfig& 
           : "",
       "\nlayout    ", layout_text(twin, ranks), "\nagainst   1 rank, of the same identity: B",
       batch.global_batch, " b", batch.micro_batch, " G", batch.grains, " M",
-      batch.micro_batches_per_grain, " T", plan::tensor_grains_of(twin), "; ", twin.run.steps,
+      batch.micro_batches_per_grain, " T", plan::tensor_grains_of(twin),
+      batch.context_grains > 1 ? base::str(" C", batch.context_grains) : "", "; ", twin.run.steps,
       twin.run.steps == 1 ? " step\n" : " steps\n");
 }
 

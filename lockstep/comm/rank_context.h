@@ -10,6 +10,7 @@
 #include "lockstep/base/planted_fault.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/weight_queue.h"
+#include "lockstep/plan/context_place.h"
 #include "lockstep/plan/tensor_place.h"
 
 namespace lockstep {
@@ -23,6 +24,7 @@ struct RankContext {
   std::shared_ptr<ProcessGroup> replica;  // those that hold the same shards
   // Of a model that is itself divided; else null.
   std::shared_ptr<ProcessGroup> tp;     // the grains of this rank's layers
+  std::shared_ptr<ProcessGroup> cp;     // the grains of its sequences
   std::shared_ptr<ProcessGroup> model;  // all that together hold a replica: norms
   std::shared_ptr<ProcessGroup> all;    // every rank: losses
   std::shared_ptr<ProcessGroup> tie;    // first and last stage: uses of a tied parameter
@@ -30,6 +32,7 @@ struct RankContext {
   std::shared_ptr<ProcessGroup> peers;
   int part = 0;  // of the model, that this rank holds
   plan::TensorPlace tensor = {};
+  plan::ContextPlace sequence = {};  // the grains of each sequence that this rank computes
   /// Where Lockstep's linear layers leave their weights' gradients; null: backward computes them.
   std::shared_ptr<WeightQueue> weight_queue;
   /// Told what each layer gives, if somebody wants to compare runs (train/witness_recorder.h).

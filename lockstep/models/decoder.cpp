@@ -1,9 +1,11 @@
 #include "lockstep/models/decoder.h"
 
 #include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +15,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/models/detail/decoder_block.h"
+#include "lockstep/models/detail/grain_tokens.h"
 #include "lockstep/models/detail/settings_check.h"
 #include "lockstep/parallel/tensor/run_dropout.h"
 #include "lockstep/parallel/tensor/vocab_cross_entropy.h"
@@ -47,6 +50,13 @@ void check(const DecoderSettings& settings) {
   require_divides("model.kv_heads", settings.kv_heads, grains, settings.tensor.grains);
   require_divides("model.ffn", settings.ffn, grains, settings.tensor.grains);
   require_divides("model.context", settings.context, grains, settings.tensor.grains);
+  if (settings.sequence.grains > 1) {
+    require_divides("model.context", settings.context,
+                    "twice the number of context grains (numerics.context_grains)",
+                    2 * settings.sequence.grains);
+    require_divides("model.context over the context grains",
+                    settings.context / settings.sequence.grains, grains, settings.tensor.grains);
+  }
   if (settings.style == DecoderStyle::gpt2) {
     if (settings.kv_heads != settings.heads) {
       throw UsageError(
@@ -84,34 +94,14 @@ Decoder::Decoder(const DecoderSettings& settings) : settings_(settings) {
   if (settings_.kv_heads == 0) settings_.kv_heads = settings_.heads;
   check(settings_);
   if (settings_.chunks.empty()) settings_.chunks = plan::cut_layers(settings.layers, 1);
-  const auto any = [&](bool plan::ModelChunk::*has) {
-    return std::any_of(settings_.chunks.begin(), settings_.chunks.end(),
-                       [has](const plan::ModelChunk& chunk) { return chunk.*has; });
-  };
-  const int64_t width = settings.width;
-  const bool llama = settings.style == DecoderStyle::llama;
-  const auto table = [&] {
-    return std::make_shared<GrainMatrix>(std::vector<int64_t>{settings.vocab}, width, false,
-                                         Cut::rows, settings.tensor);
-  };
-  if (any(&plan::ModelChunk::embeds)) {
-    wte_ = register_module("wte", table());
-    if (!llama) {
-      wpe_ = register_module("wpe", std::make_shared<Matrix>(settings.context, width, false));
+  weights_.push_back(make_weights(*this));
+  const plan::LeafRange grains = settings.sequence.local;
+  if (grains.size() > 1) {
+    const auto further = register_module("context", std::make_shared<torch::nn::Module>());
+    for (int grain = grains.lo + 1; grain < grains.hi; ++grain) {
+      weights_.push_back(make_weights(
+          *further->register_module(std::to_string(grain), std::make_shared<torch::nn::Module>())));
     }
-  }
-  const auto list = register_module("h", std::make_shared<torch::nn::Module>());
-  for (const plan::ModelChunk& chunk : settings_.chunks) {
-    for (int64_t layer = chunk.first_layer; layer < chunk.last_layer; ++layer) {
-      blocks_[layer] = list->register_module(
-          std::to_string(layer), std::make_shared<DecoderBlock>(settings_, base::str("h.", layer)));
-    }
-  }
-  if (any(&plan::ModelChunk::heads)) {
-    ln_f_ =
-        register_module("ln_f", std::make_shared<Norm>(llama ? Norm::Kind::rms : Norm::Kind::layer,
-                                                       width, settings.bias, settings.norm_eps));
-    lm_head_ = register_module("lm_head", table());
   }
   for (const auto& item : named_modules(/*name_prefix=*/"", /*include_self=*/false)) {
     const auto* matrix = item.value()->as<GrainMatrix>();
@@ -127,6 +117,41 @@ Decoder::Decoder(const DecoderSettings& settings) : settings_(settings) {
 
 Decoder::~Decoder() = default;
 
+Decoder::Weights Decoder::make_weights(torch::nn::Module& root) const {
+  const auto any = [&](bool plan::ModelChunk::*has) {
+    return std::any_of(settings_.chunks.begin(), settings_.chunks.end(),
+                       [has](const plan::ModelChunk& chunk) { return chunk.*has; });
+  };
+  const int64_t width = settings_.width;
+  const bool llama = settings_.style == DecoderStyle::llama;
+  const auto table = [&] {
+    return std::make_shared<GrainMatrix>(std::vector<int64_t>{settings_.vocab}, width, false,
+                                         Cut::rows, settings_.tensor);
+  };
+  Weights weights;
+  if (any(&plan::ModelChunk::embeds)) {
+    weights.wte = root.register_module("wte", table());
+    if (!llama) {
+      weights.wpe =
+          root.register_module("wpe", std::make_shared<Matrix>(settings_.context, width, false));
+    }
+  }
+  const auto list = root.register_module("h", std::make_shared<torch::nn::Module>());
+  for (const plan::ModelChunk& chunk : settings_.chunks) {
+    for (int64_t layer = chunk.first_layer; layer < chunk.last_layer; ++layer) {
+      weights.blocks[layer] = list->register_module(
+          std::to_string(layer), std::make_shared<DecoderBlock>(settings_, base::str("h.", layer)));
+    }
+  }
+  if (any(&plan::ModelChunk::heads)) {
+    weights.ln_f = root.register_module(
+        "ln_f", std::make_shared<Norm>(llama ? Norm::Kind::rms : Norm::Kind::layer, width,
+                                       settings_.bias, settings_.norm_eps));
+    weights.lm_head = root.register_module("lm_head", table());
+  }
+  return weights;
+}
+
 parallel::TensorGroup Decoder::group_of(const RankContext& context) const {
   LOCKSTEP_ASSERT(context.tp != nullptr || settings_.tensor.by_rank.size() == 1,
                   "a rank that has a part of the grains has a group for the others");
@@ -140,17 +165,24 @@ at::Tensor Decoder::embed(const at::Tensor& ids_BS, const RankContext& context) 
         base::str("a sequence of ", S, " tokens does not fit model.context ", settings_.context));
   }
   require_divides("a sequence of", S, "the number of tensor grains", T);
-  const parallel::TensorGroup group = group_of(context);
-  at::Tensor x;
+  const Weights& weights = weights_.front();
+  const at::Tensor positions = weights.wpe ? weights.wpe->weight.narrow(0, 0, S) : at::Tensor();
+  const at::Tensor x = embed_rows(weights, ids_BS, positions, context);
+  return parallel::run_dropout(
+      x, parallel::token_runs(group_of(context).slices(), B, S / T * settings_.width),
+      settings_.dropout, context, "embedding", "residual");
+}
+
+/// Rows of the table, and positions [S, D] if there are any.
+at::Tensor Decoder::embed_rows(const Weights& weights, const at::Tensor& ids,
+                               const at::Tensor& positions, const RankContext& context) const {
+  const int64_t T = settings_.tensor.grains;
   if (T > 1) {
-    x = parallel::vocab_embedding(group, slice_major(ids_BS, T), wte_->weights,
-                                  wpe_ ? wpe_->weight : at::Tensor(), settings_.vocab);
-  } else {
-    x = at::embedding(wte_->weights[0], ids_BS);
-    if (wpe_) x = x + wpe_->weight.narrow(0, 0, S);
+    return parallel::vocab_embedding(group_of(context), slice_major(ids, T), weights.wte->weights,
+                                     positions, settings_.vocab);
   }
-  return parallel::run_dropout(x, parallel::token_runs(group.slices(), B, S / T * settings_.width),
-                               settings_.dropout, context, "embedding", "residual");
+  const at::Tensor x = at::embedding(weights.wte->weights[0], ids);
+  return positions.defined() ? x + positions : x;
 }
 
 at::Tensor Decoder::run_blocks(at::Tensor x, const plan::ModelChunk& chunk,
@@ -158,7 +190,8 @@ at::Tensor Decoder::run_blocks(at::Tensor x, const plan::ModelChunk& chunk,
   const int64_t T = settings_.tensor.grains;
   const DecoderConstants& of_length = constants(T == 1 ? x.size(1) : T * x.size(2));
   for (int64_t layer = chunk.first_layer; layer < chunk.last_layer; ++layer) {
-    const auto forward = [block = blocks_.at(layer), of_length, context](const at::Tensor& in) {
+    const auto forward = [block = weights_.front().blocks.at(layer), of_length,
+                          context](const at::Tensor& in) {
       return block->forward(in, of_length, context);
     };
     x = settings_.recompute == plan::Recompute::block ? checkpoint(forward, x) : forward(x);
@@ -167,15 +200,16 @@ at::Tensor Decoder::run_blocks(at::Tensor x, const plan::ModelChunk& chunk,
   return x;
 }
 
-std::vector<at::Tensor> Decoder::head(const at::Tensor& x, const RankContext& context) {
+std::vector<at::Tensor> Decoder::head(const Weights& weights, const at::Tensor& x,
+                                      const RankContext& context) const {
   const parallel::TensorGroup group = group_of(context);
-  return lm_head_->by_rows(group, ln_f_->forward(group, x),
-                           {.gather_again = settings_.gather_again});
+  return weights.lm_head->by_rows(group, weights.ln_f->forward(group, x),
+                                  {.gather_again = settings_.gather_again});
 }
 
-at::Tensor Decoder::losses(const at::Tensor& x, const at::Tensor& targets_BS,
-                           const RankContext& context) {
-  std::vector<at::Tensor> logits = head(x, context);
+at::Tensor Decoder::losses(const Weights& weights, const at::Tensor& x,
+                           const at::Tensor& targets_BS, const RankContext& context) const {
+  std::vector<at::Tensor> logits = head(weights, x, context);
   const int64_t T = settings_.tensor.grains;
   if (T == 1) return losses_of(std::exchange(logits[0], {}), targets_BS);
   const torch_inside::LayerScope layer("loss");
@@ -192,11 +226,13 @@ at::Tensor Decoder::logits(const at::Tensor& ids_BS, const RankContext& context)
   const plan::ModelChunk& all = settings_.chunks.front();
   LOCKSTEP_ASSERT(all.embeds && all.heads, "a stage has no logits of its own");
   const int64_t B = ids_BS.size(0), S = ids_BS.size(1), T = settings_.tensor.grains;
-  if (T == 1) return head(run_blocks(embed(ids_BS, context), all, context), context)[0];
+  const Weights& weights = weights_.front();
+  if (T == 1) return head(weights, run_blocks(embed(ids_BS, context), all, context), context)[0];
   const at::NoGradGuard no_graph;
   // A text of any length: no token sees the ones that fill it up.
   const at::Tensor filled = at::constant_pad_nd(ids_BS, {0, (T - S % T) % T});
-  std::vector<at::Tensor> grains = head(run_blocks(embed(filled, context), all, context), context);
+  std::vector<at::Tensor> grains =
+      head(weights, run_blocks(embed(filled, context), all, context), context);
   for (at::Tensor& l : grains) l = l.flatten(0, -2);
   return parallel::whole_logits(group_of(context), grains, settings_.vocab)
       .reshape({T, B, -1, settings_.vocab})
@@ -215,8 +251,69 @@ at::Tensor Decoder::token_losses(const at::Tensor& ids_BS, const at::Tensor& tar
 at::Tensor Decoder::run_chunk(int chunk, const at::Tensor& in, const at::Tensor& targets_BS,
                               const RankContext& context) {
   const plan::ModelChunk& piece = settings_.chunks[static_cast<size_t>(chunk)];
+  if (settings_.sequence.grains > 1) return run_grains(piece, in, targets_BS, context);
   const at::Tensor x = run_blocks(piece.embeds ? embed(in, context) : in, piece, context);
-  return piece.heads ? losses(x, targets_BS, context) : x;
+  return piece.heads ? losses(weights_.front(), x, targets_BS, context) : x;
+}
+
+GrainTokens Decoder::tokens_of(size_t index, int64_t sequence) const {
+  const plan::ContextPlace& place = settings_.sequence;
+  return {place.local.lo + static_cast<int>(index), place.grains, sequence};
+}
+
+/// A piece over context grains: each goes its own way, and attention brings them together.
+at::Tensor Decoder::run_grains(const plan::ModelChunk& piece, const at::Tensor& in,
+                               const at::Tensor& targets_BS, const RankContext& context) {
+  const int64_t S = targets_BS.size(1);
+  require_divides("a sequence of", S, "twice the number of context grains",
+                  2 * settings_.sequence.grains);
+  std::vector<at::Tensor> embedded;
+  for (size_t i = 0; piece.embeds && i < weights_.size(); ++i) {
+    embedded.push_back(embed_grain(i, in, context));
+  }
+  at::Tensor x = piece.embeds ? at::stack(embedded) : in;
+  const std::vector<DecoderConstants> of_grains = constants_of_grains(S);
+  for (int64_t layer = piece.first_layer; layer < piece.last_layer; ++layer) {
+    std::vector<std::shared_ptr<const DecoderBlock>> blocks;
+    for (const Weights& weights : weights_) blocks.push_back(weights.blocks.at(layer));
+    const auto forward = [blocks, of_grains, context](const at::Tensor& grains) {
+      return forward_grains(blocks, grains, of_grains, context);
+    };
+    x = settings_.recompute == plan::Recompute::block ? checkpoint(forward, x) : forward(x);
+    if (context.see_activation) context.see_activation(base::str("h.", layer), x);
+  }
+  if (!piece.heads) return x;
+  std::vector<at::Tensor> of_grain;
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    of_grain.push_back(losses(weights_[i], x.select(0, static_cast<int64_t>(i)),
+                              tokens_of(i, S).of(targets_BS, 1), context));
+  }
+  return at::cat(of_grain);
+}
+
+at::Tensor Decoder::embed_grain(size_t index, const at::Tensor& ids_BS,
+                                const RankContext& context) const {
+  const GrainTokens tokens = tokens_of(index, ids_BS.size(1));
+  const Weights& weights = weights_[index];
+  const at::Tensor positions = weights.wpe ? tokens.of(weights.wpe->weight, 0) : at::Tensor();
+  const at::Tensor x = embed_rows(weights, tokens.of(ids_BS, 1), positions, context);
+  return parallel::run_dropout(x,
+                               tokens.runs(group_of(context).slices(), settings_.tensor.grains,
+                                           ids_BS.size(0), settings_.width),
+                               settings_.dropout, context, "embedding", "residual");
+}
+
+std::vector<DecoderConstants> Decoder::constants_of_grains(int64_t sequence) {
+  std::vector<DecoderConstants> of_grains;
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    DecoderConstants& constants = of_grains.emplace_back();
+    constants.tokens = tokens_of(i, sequence);
+    if (settings_.style == DecoderStyle::llama) {
+      constants.rotary = constants.tokens.of(
+          rotary_table(sequence, settings_.width / settings_.heads, settings_.rope_theta));
+    }
+  }
+  return of_grains;
 }
 
 int Decoder::chunk_of(const std::string& path) const {

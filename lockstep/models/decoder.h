@@ -24,6 +24,10 @@
 /// feed-forward width and vocabulary are divided; wpe, norms and c_proj's biases are whole on every
 /// rank.
 ///
+/// Over C context grains (DecoderSettings::sequence), C > 1, all of these are there once more for
+/// each further grain of this rank, at plan::context_path, to share the storage of the first. A
+/// grain's tokens go through the layers by themselves and meet in ring attention.
+///
 /// A tied head is a leaf of its own that takes the storage of wte.weight (`ties`), so each use has
 /// its own gradient.
 #pragma once
@@ -37,6 +41,7 @@
 #include "lockstep/models/language_model.h"
 #include "lockstep/models/layers.h"
 #include "lockstep/plan/activation_bytes.h"
+#include "lockstep/plan/context_place.h"
 
 namespace lockstep::models {
 
@@ -65,6 +70,8 @@ struct DecoderSettings {
   /// The grains that layers are divided into, and those of this rank. Another number of grains is
   /// another run; who has them changes no bit.
   plan::TensorPlace tensor = {};
+  /// The grains that sequences are divided into, and those of this rank: the same holds of them.
+  plan::ContextPlace sequence = {};
   /// With a divided sequence: less memory for more traffic (parallel/tensor/column_linear.h).
   bool gather_again = false;
 };
@@ -75,6 +82,7 @@ int64_t llama_ffn(int64_t width);
 
 struct DecoderBlock;
 struct DecoderConstants;
+struct GrainTokens;
 
 class Decoder final : public LanguageModel {
  public:
@@ -85,7 +93,8 @@ class Decoder final : public LanguageModel {
   explicit Decoder(const DecoderSettings& settings);
   ~Decoder() override;
 
-  /// Throws UsageError for more tokens than the context. Over several grains no graph is made.
+  /// Throws UsageError for more tokens than the context. Over several tensor grains no graph is
+  /// made, and the context's play no part.
   at::Tensor logits(const at::Tensor& ids_BS, const RankContext& context) override;
 
   /// On every rank of the tensor group all tokens' losses. Over several grains they divide the
@@ -94,7 +103,8 @@ class Decoder final : public LanguageModel {
                           const RankContext& context) override;
 
   /// Between pieces the residual stream travels: [B, S, D], over T > 1 grains [T, B, S/T, D], with
-  /// a divided sequence this rank's slices of it.
+  /// a divided sequence this rank's slices of it; over C > 1 context grains one of these for each
+  /// grain of this rank, of S/C tokens.
   at::Tensor run_chunk(int chunk, const at::Tensor& in, const at::Tensor& targets_BS,
                        const RankContext& context) override;
   int chunk_of(const std::string& path) const override;
@@ -110,19 +120,37 @@ class Decoder final : public LanguageModel {
   double flops_per_token() const override;
 
  private:
+  /// The parameters that a context grain computes with.
+  struct Weights {
+    std::shared_ptr<GrainMatrix> wte;
+    std::shared_ptr<Matrix> wpe;
+    std::map<int64_t, std::shared_ptr<DecoderBlock>> blocks;  // by layer
+    std::shared_ptr<Norm> ln_f;
+    std::shared_ptr<GrainMatrix> lm_head;
+  };
+  /// In `root`, of which they are children.
+  Weights make_weights(torch::nn::Module& root) const;
+
   const DecoderConstants& constants(int64_t sequence);
   parallel::TensorGroup group_of(const RankContext& context) const;
   at::Tensor embed(const at::Tensor& ids_BS, const RankContext& context);
+  at::Tensor embed_rows(const Weights& weights, const at::Tensor& ids, const at::Tensor& positions,
+                        const RankContext& context) const;
   at::Tensor run_blocks(at::Tensor x, const plan::ModelChunk& chunk, const RankContext& context);
-  std::vector<at::Tensor> head(const at::Tensor& x, const RankContext& context);
-  at::Tensor losses(const at::Tensor& x, const at::Tensor& targets_BS, const RankContext& context);
+  std::vector<at::Tensor> head(const Weights& weights, const at::Tensor& x,
+                               const RankContext& context) const;
+  at::Tensor losses(const Weights& weights, const at::Tensor& x, const at::Tensor& targets_BS,
+                    const RankContext& context) const;
+
+  // Over context grains.
+  at::Tensor run_grains(const plan::ModelChunk& piece, const at::Tensor& in,
+                        const at::Tensor& targets_BS, const RankContext& context);
+  at::Tensor embed_grain(size_t index, const at::Tensor& ids_BS, const RankContext& context) const;
+  std::vector<DecoderConstants> constants_of_grains(int64_t sequence);
+  GrainTokens tokens_of(size_t index, int64_t sequence) const;
 
   DecoderSettings settings_;
-  std::shared_ptr<GrainMatrix> wte_;
-  std::shared_ptr<Matrix> wpe_;
-  std::map<int64_t, std::shared_ptr<DecoderBlock>> blocks_;  // by layer
-  std::shared_ptr<Norm> ln_f_;
-  std::shared_ptr<GrainMatrix> lm_head_;
+  std::vector<Weights> weights_;                     // of each context grain of this rank
   std::map<std::string, plan::TensorSlice> slices_;  // by path
   std::unique_ptr<DecoderConstants> constants_;      // of the sequence length seen last
 };

@@ -57,7 +57,8 @@ std::shared_ptr<LanguageModel> make_model(const plan::TrainConfig& config, int64
                         .init_std = model.init_std,
                         .recompute = recompute,
                         .chunks = part.chunks,
-                        .tensor = part.tensor});
+                        .tensor = part.tensor,
+                        .sequence = part.sequence});
   }
   if (model.family == "mlp") {
     if (model.tied) {

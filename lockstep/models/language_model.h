@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/comm/rank_context.h"
+#include "lockstep/plan/context_place.h"
 #include "lockstep/plan/model_cut.h"
 #include "lockstep/plan/param_table.h"
 #include "lockstep/plan/tensor_place.h"
@@ -21,8 +22,8 @@ class LanguageModel : public torch::nn::Module {
   /// [B, S] int64 -> [B, S, V].
   virtual at::Tensor logits(const at::Tensor& ids_BS, const RankContext& context) = 0;
 
-  /// The loss of each token in nats, [B * S]; its sum over a step divided by the step's tokens is
-  /// the training loss.
+  /// The loss of each token in nats, [B * S], of several context grains those of this rank one
+  /// after the other; its sum over a step divided by the step's tokens is the training loss.
   virtual at::Tensor token_losses(const at::Tensor& ids_BS, const at::Tensor& targets_BS,
                                   const RankContext& context);
 
@@ -54,6 +55,7 @@ at::Tensor losses_of(const at::Tensor& logits_BSV, const at::Tensor& targets_BS)
 struct ModelPart {
   std::vector<plan::ModelChunk> chunks;  // empty: all of it
   plan::TensorPlace tensor = {};
+  plan::ContextPlace sequence = {};
 };
 
 /// The model of `config.model`, its parameters not yet filled (ParamStore draws them).

@@ -107,7 +107,11 @@ LeafRange run_of_part(int leaves, int parts, int index) {
 LeafRange LeafSchedule::run_of(int rank) const {
   LOCKSTEP_ASSERT(assignment == LeafAssignment::contiguous, "round-robin leaves make no run");
   LOCKSTEP_ASSERT(0 <= rank && rank < ranks, "no such rank");
-  return run_of_part(grains, ranks, rank);
+  return run_of_part(grains, ranks / context_ranks, rank / context_ranks);
+}
+
+LeafRange LeafSchedule::context_of(int rank) const {
+  return run_of_part(context_grains, context_ranks, rank % context_ranks);
 }
 
 LeafRange LeafSchedule::run_of_replica(int replica) const {
@@ -118,24 +122,69 @@ LeafRange LeafSchedule::run_of_replica(int replica) const {
 }
 
 std::vector<int> LeafSchedule::leaves_of(int rank) const {
-  const int each = ranks / replicas;
   const bool in_turn = assignment == LeafAssignment::round_robin;
-  const LeafRange run = in_turn ? run_of_replica(rank / each) : run_of(rank);
+  const int replica = rank / (ranks / replicas);
+  const int each = ranks / replicas / context_ranks;  // that go round
+  const int first = in_turn ? rank / context_ranks % each : 0;
+  const LeafRange run = in_turn ? run_of_replica(replica) : run_of(rank);
   std::vector<int> leaves;
-  for (int leaf = run.lo + (in_turn ? rank % each : 0); leaf < run.hi; leaf += in_turn ? each : 1) {
+  for (int leaf = run.lo + first; leaf < run.hi; leaf += in_turn ? each : 1) {
     leaves.push_back(leaf);
   }
   return leaves;
 }
 
+namespace {
+
+/// Adds a run behind those before it, of which it may be the continuation.
+void append(std::vector<LeafRange>& runs, LeafRange run) {
+  if (run.size() == 0) return;
+  if (!runs.empty() && runs.back().hi == run.lo) {
+    runs.back().hi = run.hi;
+  } else {
+    runs.push_back(run);
+  }
+}
+
+}  // namespace
+
+std::vector<LeafRange> LeafSchedule::sum_runs(LeafRange run) const {
+  std::vector<LeafRange> runs;
+  for (int context = 0; context < context_grains; ++context) {
+    append(runs, {sum_leaf(run.lo, context), sum_leaf(run.hi, context)});
+  }
+  return runs;
+}
+
+std::vector<LeafRange> LeafSchedule::sum_runs_of(int rank) const {
+  std::vector<LeafRange> runs;
+  const LeafRange own = context_of(rank);
+  for (int context = own.lo; context < own.hi; ++context) {
+    for (const int leaf : leaves_of(rank)) {
+      append(runs, {sum_leaf(leaf, context), sum_leaf(leaf, context) + 1});
+    }
+  }
+  return runs;
+}
+
+std::vector<LeafRange> LeafSchedule::terms_of(int rank) const {
+  std::vector<LeafRange> terms;
+  for (const LeafRange run : sum_runs_of(rank)) {
+    const std::vector<LeafRange> whole = maximal_subtrees(sum_leaves(), run);
+    terms.insert(terms.end(), whole.begin(), whole.end());
+  }
+  return terms;
+}
+
 int LeafSchedule::rank_of(int leaf) const {
   LOCKSTEP_ASSERT(0 <= leaf && leaf < grains, "no such leaf");
-  const int parts = assignment == LeafAssignment::round_robin ? replicas : ranks;
+  const int data_ranks = ranks / context_ranks;
+  const int parts = assignment == LeafAssignment::round_robin ? replicas : data_ranks;
   int part = 0;
   while (run_of_part(grains, parts, part).hi <= leaf) ++part;
-  if (assignment == LeafAssignment::contiguous) return part;
-  const int each = ranks / replicas;
-  return part * each + (leaf - run_of_replica(part).lo) % each;
+  if (assignment == LeafAssignment::contiguous) return part * context_ranks;
+  const int each = data_ranks / replicas;
+  return (part * each + (leaf - run_of_replica(part).lo) % each) * context_ranks;
 }
 
 std::vector<Round> LeafSchedule::rounds_of(int rank, int micro_batches_per_grain) const {
@@ -143,10 +192,12 @@ std::vector<Round> LeafSchedule::rounds_of(int rank, int micro_batches_per_grain
   for (const int leaf : leaves_of(rank)) {
     for (int micro = 0; micro < micro_batches_per_grain; ++micro) rounds.push_back({leaf, micro});
   }
-  const int each = ranks / replicas;
+  const int data_ranks = ranks / context_ranks;
+  const int each = data_ranks / replicas;
+  const int replica = rank / (ranks / replicas);
   const int leaves_at_most = assignment == LeafAssignment::contiguous
-                                 ? (grains + ranks - 1) / ranks
-                                 : (run_of_replica(rank / each).size() + each - 1) / each;
+                                 ? (grains + data_ranks - 1) / data_ranks
+                                 : (run_of_replica(replica).size() + each - 1) / each;
   rounds.resize(static_cast<size_t>(leaves_at_most * micro_batches_per_grain));
   return rounds;
 }
@@ -166,6 +217,15 @@ LeafSchedule plan_leaves(int grains, int ranks, LeafAssignment assignment, int r
         grains, grains == 1 ? " rank." : " ranks."));
   }
   return {.assignment = assignment, .ranks = ranks, .grains = grains, .replicas = replicas};
+}
+
+LeafSchedule divided_leaves(LeafSchedule data, int context_grains, int context_ranks) {
+  LOCKSTEP_ASSERT(1 <= context_ranks && context_ranks <= context_grains,
+                  "each rank has a grain of the context");
+  data.ranks *= context_ranks;
+  data.context_grains = context_grains;
+  data.context_ranks = context_ranks;
+  return data;
 }
 
 }  // namespace lockstep::plan

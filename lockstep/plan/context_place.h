@@ -14,6 +14,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "lockstep/plan/sum_tree.h"
@@ -45,6 +46,17 @@ inline std::array<TokenRange, 2> tokens_of(int grain, int grains, int64_t sequen
   const int64_t half = sequence / (2 * grains);
   const int64_t high = 2 * grains - 1 - grain;
   return {{{grain * half, (grain + 1) * half}, {high * half, (high + 1) * half}}};
+}
+
+/// Each context grain of a rank has tensors of its own for every parameter, over the same storage,
+/// so that its gradients are a leaf of their own. In the module tree those of the rank's first
+/// grain have the parameter's path, those of further ones this.
+inline std::string context_path(int grain, const std::string& path) {
+  return "context." + std::to_string(grain) + "." + path;
+}
+/// Of a rank that has these grains.
+inline bool is_further_grain(LeafRange grains, const std::string& path) {
+  return grains.size() > 1 && path.starts_with("context.");
 }
 
 }  // namespace lockstep::plan

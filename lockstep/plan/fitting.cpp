@@ -16,7 +16,10 @@ namespace {
 int64_t activation_peak(const TrainConfig& config) {
   const auto& m = config.model;
   // The form is that of one grain and one stage: others hold less of some things, twice of others.
-  if (m.family != "gpt2" || tensor_grains_of(config) > 1 || config.parallel.pipeline > 1) return 0;
+  if (m.family != "gpt2" || tensor_grains_of(config) > 1 || context_grains_of(config) > 1 ||
+      config.parallel.pipeline > 1) {
+    return 0;
+  }
   return decoder_activation_bytes({.batch = config.data.micro_batch,
                                    .sequence = m.context,
                                    .width = m.width,

@@ -1,4 +1,10 @@
-/// How ranks that sum every round's leaves at once keep to the order of the sum tree.
+/// How sums over leaves keep to the order of the sum tree while the leaves come in rounds.
+///
+/// Folded locally, a round is a leaf of the rank, and what is left in the end are its terms: the
+/// maximal whole subtrees of what it holds.
+///
+///   leaves [0,4):  leaf 0 to level 0   1 to level 1, 0 += 1   2 to level 1   3 to level 2,
+///                  1 += 2, 0 += 1: the binary counter
 ///
 /// A replica's ranks take the leaves of its run in turn. What a round's leaves have in common are
 /// the maximal whole subtrees in them, its nodes: each is summed over the ranks as it stands, and
@@ -7,12 +13,14 @@
 ///
 ///   3 ranks, leaves [0,4):  round 0: nodes (0,2) 2   round 1: node 3, then 2+3, then (0,2)+(2,4)
 ///
+/// Of several context grains a round has the leaves of each; nodes meet where they are neighbours.
+///
 /// Source  docs/concepts/zero.md
 #pragma once
 
 #include <vector>
 
-#include "lockstep/plan/sum_tree.h"
+#include "lockstep/plan/batch_plan.h"
 
 namespace lockstep::plan {
 
@@ -37,7 +45,10 @@ struct LeafRounds {
   std::vector<Kept> kept;  // in rising order
 };
 
-/// The rounds in which `ranks` ranks go through the leaves of `run`, of a step of `grains` leaves.
-LeafRounds plan_leaf_rounds(int grains, LeafRange run, int ranks);
+/// The rounds of a rank's own leaves, one a round, all its context grains of it.
+LeafRounds plan_local_folds(const LeafSchedule& leaves, int rank);
+
+/// The rounds of the leaves of `run`, `each` in a round, all context grains of them.
+LeafRounds plan_leaf_rounds(const LeafSchedule& leaves, LeafRange run, int each);
 
 }  // namespace lockstep::plan

@@ -16,9 +16,11 @@ int pieces_of_stage(const TrainConfig& config) {
 Mesh mesh_of(const TrainConfig& config, int world) {
   const auto& parallel = config.parallel;
   const int replicas = static_cast<int>(parallel.replicas);
+  const int contexts = static_cast<int>(parallel.context);
   return Mesh({{"replica", replicas},
                {"pp", static_cast<int>(parallel.pipeline)},
-               {"shard", data_ranks(config, world) / replicas},
+               {"shard", data_ranks(config, world) / replicas / contexts},
+               {"cp", contexts},
                {"tp", static_cast<int>(parallel.tensor)}});
 }
 
@@ -30,19 +32,25 @@ RankPlace place_in(const TrainConfig& config, int world, int rank) {
   const Mesh mesh = mesh_of(config, world);
   // Without shards the ranks of that axis hold the same.
   const bool sharded = config.parallel.shard != "none";
-  const std::vector<std::string> parts = sharded ? std::vector<std::string>{"pp", "shard", "tp"}
-                                                 : std::vector<std::string>{"pp", "tp"};
-  return {.data = mesh.index(rank, "replica") * mesh.size("shard") + mesh.index(rank, "shard"),
+  const std::vector<std::string> parts = sharded
+                                             ? std::vector<std::string>{"pp", "shard", "cp", "tp"}
+                                             : std::vector<std::string>{"pp", "tp"};
+  const int sequences =
+      mesh.index(rank, "replica") * mesh.size("shard") + mesh.index(rank, "shard");
+  return {.data = sequences * mesh.size("cp") + mesh.index(rank, "cp"),
           .stage = mesh.index(rank, "pp"),
+          .context = mesh.index(rank, "cp"),
           .tensor = mesh.index(rank, "tp"),
-          .dp = mesh.group_of(rank, {"replica", "shard"}),
+          .dp = mesh.group_of(rank, {"replica", "shard", "cp"}),
           .model = mesh.group_of(rank, parts),
           .stages = mesh.group_of(rank, {"pp"}),
-          .tp = mesh.group_of(rank, {"tp"})};
+          .tp = mesh.group_of(rank, {"tp"}),
+          .cp = mesh.group_of(rank, {"cp"})};
 }
 
 RankPlace data_place(int world, int rank) {
-  RankPlace place{.data = rank, .dp = {}, .model = {}, .stages = {rank}, .tp = {rank}};
+  RankPlace place{
+      .data = rank, .dp = {}, .model = {}, .stages = {rank}, .tp = {rank}, .cp = {rank}};
   for (int r = 0; r < world; ++r) place.dp.push_back(r);
   place.model = place.dp;
   return place;
@@ -57,6 +65,16 @@ TensorPlace tensor_place_of(const TrainConfig& config, int tensor_rank) {
   const auto ranks = static_cast<int>(config.parallel.tensor);
   return place_of(tensor_grains_of(config), ranks, tensor_rank,
                   config.parallel.sequence && ranks > 1);
+}
+
+int context_grains_of(const TrainConfig& config) {
+  const int64_t grains = config.numerics.context_grains;
+  return static_cast<int>(grains > 0 ? grains : config.parallel.context);
+}
+
+ContextPlace context_place_of(const TrainConfig& config, int context_rank) {
+  return context_place(context_grains_of(config), static_cast<int>(config.parallel.context),
+                       context_rank);
 }
 
 bool is_pipelined(const TrainConfig& config) {
@@ -87,8 +105,10 @@ std::vector<ModelChunk> chunks_of(const TrainConfig& config, int stage) {
 }
 
 BatchPlan batch_of(const TrainConfig& config) {
-  return plan_batch(config.data.global_batch, config.data.micro_batch,
-                    static_cast<int>(config.numerics.grains));
+  BatchPlan batch = plan_batch(config.data.global_batch, config.data.micro_batch,
+                               static_cast<int>(config.numerics.grains));
+  batch.context_grains = context_grains_of(config);
+  return batch;
 }
 
 ShardOptions shard_options_of(const TrainConfig& config, int ranks) {
@@ -106,10 +126,12 @@ ShardOptions shard_options_of(const TrainConfig& config, int ranks) {
 
 LeafSchedule leaves_of(const TrainConfig& config, int ranks) {
   const ShardOptions shard = shard_options_of(config, ranks);
-  return plan_leaves(
-      batch_of(config).grains, ranks,
-      shard.stage >= Shard::zero2 ? LeafAssignment::round_robin : LeafAssignment::contiguous,
-      shard.replicas);
+  const auto contexts = static_cast<int>(config.parallel.context);
+  return divided_leaves(plan_leaves(batch_of(config).grains, ranks / contexts,
+                                    shard.stage >= Shard::zero2 ? LeafAssignment::round_robin
+                                                                : LeafAssignment::contiguous,
+                                    shard.replicas),
+                        context_grains_of(config), contexts);
 }
 
 void set_pipeline(StepInputs& inputs, const TrainConfig& config, int stage) {

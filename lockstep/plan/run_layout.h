@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lockstep/plan/batch_plan.h"
+#include "lockstep/plan/context_place.h"
 #include "lockstep/plan/mesh.h"
 #include "lockstep/plan/model_cut.h"
 #include "lockstep/plan/shard_layout.h"
@@ -15,21 +16,24 @@ namespace lockstep::plan {
 
 BatchPlan batch_of(const TrainConfig& config);
 
-/// The ranks of a job, from outside in: replica pp shard tp. Ranks that share a layer follow each
-/// other, and so do those that share a replica's state: they have the fastest links.
+/// The ranks of a job, from outside in: replica pp shard cp tp. Ranks that share a layer follow
+/// each other, then those that share a sequence, then those that share a replica's state: the
+/// fastest links for those that talk most.
 Mesh mesh_of(const TrainConfig& config, int world);
-/// Ranks that hold the same part of the model: replica x shard.
+/// Ranks that hold the same part of the model: replica x shard x cp.
 int data_ranks(const TrainConfig& config, int world);
 
 /// Where a rank is, and with whom it shares what; ranks of the world, in order.
 struct RankPlace {
-  int data = 0;  // among the ranks that hold the same part
+  int data = 0;  // among the ranks that hold the same part; context ranks follow each other
   int stage = 0;
+  int context = 0;
   int tensor = 0;
   std::vector<int> dp;      // those ranks
   std::vector<int> model;   // all that together hold its replica, each other bytes
   std::vector<int> stages;  // the ranks of its pipeline, by stage
   std::vector<int> tp;
+  std::vector<int> cp;
 };
 RankPlace place_in(const TrainConfig& config, int world, int rank);
 /// Where no rank holds a part of a model: all are data-parallel.
@@ -37,6 +41,8 @@ RankPlace data_place(int world, int rank);
 
 TensorPlace tensor_place_of(const TrainConfig& config, int tensor_rank);
 int tensor_grains_of(const TrainConfig& config);
+ContextPlace context_place_of(const TrainConfig& config, int context_rank);
+int context_grains_of(const TrainConfig& config);
 
 /// The order of a stage's work for a stream of micro-batches.
 PipelineSchedule schedule_of(const TrainConfig& config, int micro_batches);

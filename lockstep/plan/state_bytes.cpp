@@ -7,15 +7,9 @@ namespace {
 
 constexpr int64_t kElement = 4;
 
-/// Whole term buffers and scratch levels of leaves that are folded locally.
+/// Whole buffers of leaves that are folded locally.
 int64_t local_levels(const StepInputs& inputs, int rank) {
-  const std::vector<LeafRange> terms =
-      maximal_subtrees(inputs.batch.grains, inputs.leaves.run_of(rank));
-  int levels = 1;
-  for (const LeafRange term : terms) {
-    levels = std::max(levels, FoldStack::levels_needed(term.size()));
-  }
-  return std::max<int64_t>(1, std::ssize(terms)) + levels - 1;
+  return std::max(1, plan_local_folds(inputs.leaves, rank).levels);
 }
 
 /// Whether a bucket's first gradient of a leaf comes before those of the buckets in front of it.
@@ -68,7 +62,8 @@ StateBytes planned_state(const StepInputs& inputs, int rank) {
   int64_t owned = 0;
   for (const Param& param : inputs.table.params) {
     if (!param.trainable) frozen += param.numel * kElement;
-    const int64_t further_uses = param.trainable ? std::ssize(param.uses) - 1 : 0;
+    const int64_t further_uses =
+        param.trainable ? (std::ssize(param.uses) - 1) * inputs.leaves.context_of(rank).size() : 0;
     bytes.side += further_uses * param.numel * kElement;
   }
   for (const Piece& piece : shards.pieces(shard)) owned += piece.size();
@@ -77,7 +72,7 @@ StateBytes planned_state(const StepInputs& inputs, int rank) {
                          : inputs.buckets.numel * kElement + frozen;
   if (by_round) {
     bytes.gradients = leaf_rounds(inputs, rank).levels * shards.owned_numel(shard) * kElement;
-    bytes.leaf = leaf_buffers(inputs) * kElement;
+    bytes.leaf = leaf_buffers(inputs) * inputs.leaves.context_of(rank).size() * kElement;
   } else {
     bytes.gradients = local_levels(inputs, rank) * inputs.buckets.numel * kElement;
     if (shards.sharded()) {

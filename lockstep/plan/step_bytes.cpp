@@ -37,7 +37,7 @@ class StepBytes {
           const LeafRounds rounds = leaf_rounds(inputs_, replica * ranks_);
           for (const LeafRounds::Kept& node : rounds.kept) nodes.push_back(node.leaves);
         }
-        bytes_.replica += all_reduce({}, plan_sum(inputs_.batch.grains, kept), rank_ / ranks_,
+        bytes_.replica += all_reduce({}, plan_sum(inputs_.batch.sum_leaves(), kept), rank_ / ranks_,
                                      shards.owned(step.bucket, shard_).size(), kElementBytes);
         return;
       }
@@ -50,18 +50,19 @@ class StepBytes {
         return;
       case StepOp::loss: {
         std::vector<std::vector<LeafRange>> terms;
-        for (int r = 0; r < inputs_.leaves.ranks; ++r)
-          terms.push_back(leaf_terms(inputs_.leaves, r));
+        for (int r = 0; r < inputs_.leaves.ranks; ++r) {
+          terms.push_back(inputs_.leaves.terms_of(r));
+        }
         if (inputs_.part) {
           // As long as terms are few they travel with the call: each rank reads those of others.
           terms.emplace_back();
           const int place = inputs_.part->has_losses ? rank_ : inputs_.leaves.ranks;
           bytes_.all +=
-              all_reduce_bytes(plan_sum(inputs_.batch.grains, terms), place, 1, kSumBytes);
+              all_reduce_bytes(plan_sum(inputs_.batch.sum_leaves(), terms), place, 1, kSumBytes);
           return;
         }
-        bytes_.dp += all_reduce(inputs_.algorithms, plan_sum(inputs_.batch.grains, terms), rank_, 1,
-                                kSumBytes);
+        bytes_.dp += all_reduce(inputs_.algorithms, plan_sum(inputs_.batch.sum_leaves(), terms),
+                                rank_, 1, kSumBytes);
         return;
       }
       case StepOp::norm:
@@ -86,12 +87,16 @@ class StepBytes {
         std::vector<std::vector<LeafRange>> terms(2);
         terms[static_cast<size_t>(own)] = {{place, place + 1}};
         terms[static_cast<size_t>(1 - own)] = {{1 - place, 2 - place}};
-        bytes_.tie += all_reduce_bytes(plan_sum(2, terms), own, param.numel, kElementBytes);
+        bytes_.tie += inputs_.leaves.context_of(rank_).size() *
+                      all_reduce_bytes(plan_sum(2, terms), own, param.numel, kElementBytes);
         return;
       }
       case StepOp::forward:
         if (inputs_.part && !inputs_.part->tensor_bytes.empty()) {
           bytes_.tp += inputs_.part->tensor_bytes[static_cast<size_t>(step.chunk)];
+        }
+        if (!inputs_.context_bytes.empty()) {
+          bytes_.cp += inputs_.context_bytes[static_cast<size_t>(step.chunk)];
         }
         return;
       default:
@@ -142,6 +147,7 @@ int64_t GroupBytes::of(const std::string& group) const {
   if (group == "shard") return shard;
   if (group == "gather") return gather;
   if (group == "tp") return tp;
+  if (group == "cp") return cp;
   if (group == "pp") return pp;
   if (group == "tie") return tie;
   if (group == "model") return model;

@@ -156,7 +156,8 @@ void end_of_step(const StepInputs& inputs, std::vector<Step>& steps) {
 }
 
 StepProgram data_parallel_program(const StepInputs& inputs, int rank) {
-  LOCKSTEP_ASSERT(inputs.leaves.grains == inputs.batch.grains,
+  LOCKSTEP_ASSERT(inputs.leaves.grains == inputs.batch.grains &&
+                      inputs.leaves.context_grains == inputs.batch.context_grains,
                   "the schedule hands out the leaves of this batch");
   const ShardLayout& shards = inputs.shards;
   const bool in_turn = shards.options.stage >= Shard::zero2;
@@ -180,16 +181,17 @@ StepProgram step_program(const StepInputs& inputs, int rank) {
 SumPlan reduce_plan(const StepInputs& inputs) {
   std::vector<std::vector<LeafRange>> terms_by_rank;
   for (int rank = 0; rank < inputs.leaves.ranks; ++rank) {
-    terms_by_rank.push_back(maximal_subtrees(inputs.batch.grains, inputs.leaves.run_of(rank)));
+    terms_by_rank.push_back(inputs.leaves.terms_of(rank));
   }
-  return plan_sum(inputs.batch.grains, terms_by_rank);
+  return plan_sum(inputs.batch.sum_leaves(), terms_by_rank);
 }
 
 LeafRounds leaf_rounds(const StepInputs& inputs, int rank) {
   const int ranks = inputs.shards.options.ranks;
   const LeafRange run = inputs.leaves.run_of_replica(rank / ranks);
   const bool in_turn = inputs.leaves.assignment == LeafAssignment::round_robin;
-  return plan_leaf_rounds(inputs.batch.grains, run, in_turn ? ranks : run.size());
+  return plan_leaf_rounds(inputs.leaves, run,
+                          in_turn ? ranks / inputs.leaves.context_ranks : run.size());
 }
 
 SumPlan node_plan(const StepInputs& inputs, int rank, LeafRange node) {
@@ -199,28 +201,19 @@ SumPlan node_plan(const StepInputs& inputs, int rank, LeafRange node) {
   for (int r = first; r < first + ranks; ++r) {
     std::vector<LeafRange>& terms = terms_by_rank.emplace_back();
     if (inputs.leaves.assignment == LeafAssignment::contiguous) {
-      for (const LeafRange term : maximal_subtrees(inputs.batch.grains, inputs.leaves.run_of(r))) {
+      for (const LeafRange term : inputs.leaves.terms_of(r)) {
         if (node.contains(term)) terms.push_back(term);
       }
     } else {
-      for (const int leaf : inputs.leaves.leaves_of(r)) {
-        if (node.contains({leaf, leaf + 1})) terms.push_back({leaf, leaf + 1});
+      // By round nothing is folded before it is sent.
+      for (const LeafRange run : inputs.leaves.sum_runs_of(r)) {
+        for (int leaf = run.lo; leaf < run.hi; ++leaf) {
+          if (node.contains({leaf, leaf + 1})) terms.push_back({leaf, leaf + 1});
+        }
       }
     }
   }
-  return plan_sum(inputs.batch.grains, terms_by_rank);
-}
-
-std::vector<LeafRange> leaf_terms(const LeafSchedule& leaves, int rank) {
-  const std::vector<int> held = leaves.leaves_of(rank);
-  std::vector<LeafRange> terms;
-  for (size_t i = 0; i < held.size();) {
-    LeafRange run{held[i], held[i] + 1};
-    for (++i; i < held.size() && held[i] == run.hi; ++i) ++run.hi;
-    const std::vector<LeafRange> whole = maximal_subtrees(leaves.grains, run);
-    terms.insert(terms.end(), whole.begin(), whole.end());
-  }
-  return terms;
+  return plan_sum(inputs.batch.sum_leaves(), terms_by_rank);
 }
 
 std::string text(const Step& step) {

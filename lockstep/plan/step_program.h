@@ -114,6 +114,8 @@ struct StepInputs {
   std::vector<PipelineSchedule> schedules = {};
   int stage = 0;
   std::optional<PartTraffic> part = {};
+  /// By chunk: what a micro-batch moves among the ranks that divide its sequences.
+  std::vector<int64_t> context_bytes = {};
 
   bool pipelined() const { return !schedules.empty(); }
   /// Leaves have gradient buffers of their own: the next begins before the weights of the one
@@ -144,9 +146,6 @@ SumPlan reduce_plan(const StepInputs& inputs);
 /// The terms that the ranks of `rank`'s replica bring to the reduction of `node`.
 SumPlan node_plan(const StepInputs& inputs, int rank, LeafRange node);
 
-/// The terms of a sum over all leaves, such as the loss, that `rank` brings.
-std::vector<LeafRange> leaf_terms(const LeafSchedule& leaves, int rank);
-
 /// The rounds in which `rank`'s replica reduces; of zero1 one, with all its leaves.
 LeafRounds leaf_rounds(const StepInputs& inputs, int rank);
 
@@ -158,11 +157,12 @@ struct GroupBytes {
   int64_t gather = 0;   // parameters
   int64_t replica = 0;  // reductions over replicas
   int64_t tp = 0;       // sums of tensor grains
+  int64_t cp = 0;       // keys and values of other parts of the sequence, and their gradients
   int64_t pp = 0;       // activations and their gradients that a stage receives
   int64_t tie = 0;      // uses of a tied parameter on two stages
   int64_t model = 0;    // the norm, where ranks hold parts
   int64_t all = 0;      // the loss, the same
-  int64_t total() const { return dp + shard + gather + replica + tp + pp + tie + model + all; }
+  int64_t total() const { return dp + shard + gather + replica + tp + cp + pp + tie + model + all; }
   /// By the group's name; 0 for one that steps do not communicate in.
   int64_t of(const std::string& group) const;
 };

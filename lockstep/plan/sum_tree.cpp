@@ -70,22 +70,4 @@ std::vector<AddStep> evaluation(int leaves, const std::vector<LeafRange>& terms)
   return steps;
 }
 
-// The stack is a binary counter: after p leaves its levels are the set bits of p.
-int FoldStack::level() const {
-  LOCKSTEP_ASSERT(!complete(), "every leaf of the subtree has been pushed already");
-  return std::popcount(static_cast<unsigned>(pushed_));
-}
-
-int FoldStack::push() {
-  const int levels = level() + 1;
-  ++pushed_;
-  // The last leaf closes all levels: sizes fall from the bottom up, as the tree's right edge does.
-  const int kept = complete() ? 1 : std::popcount(static_cast<unsigned>(pushed_));
-  return levels - kept;
-}
-
-int FoldStack::levels_needed(int leaves) {
-  return static_cast<int>(std::bit_width(static_cast<unsigned>(leaves)));
-}
-
 }  // namespace lockstep::plan

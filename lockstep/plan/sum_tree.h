@@ -3,7 +3,7 @@
 ///   sum(lo, hi) = sum(lo, mid) + sum(mid, hi),   mid = lo + the largest power of two below hi - lo
 ///
 /// It is what a binary counter folds: carries merge neighbours of equal size, so a rank that
-/// receives leaves one by one needs log2(leaves) + 1 buffers.
+/// receives leaves one by one needs log2(leaves) + 1 buffers (leaf_rounds.h).
 ///
 ///           sum(0,6)                 held [1,5) by one rank: its maximal whole subtrees are
 ///          /        \                [1,2) [2,4) [4,5)  -- three terms, not one sum
@@ -52,31 +52,5 @@ struct AddStep {
 /// nodes of the tree in rising order. A leaf that no term covers is absent: it is skipped, never
 /// added as zero. Throws UsageError if two terms overlap or one is no node of the tree.
 std::vector<AddStep> evaluation(int leaves, const std::vector<LeafRange>& terms);
-
-/// Follows the leaves of one subtree as they come, lowest first: a stack of partial sums.
-///
-///   FoldStack stack(6);   the level that each leaf is written to, then the merges after it
-///   leaf 0: level 0, merges 0      leaf 1: level 1, merges 1 (level 0 += level 1)
-///   leaf 2: level 1, merges 0      leaf 3: level 2, merges 2 ...
-class FoldStack {
- public:
-  explicit FoldStack(int leaves) : leaves_(leaves) {}
-
-  /// The level of the stack on which the next leaf's value is to be written.
-  int level() const;
-
-  /// Tells that the next leaf is complete. Returns how many merges follow; each adds the top level
-  /// into the one below it.
-  int push();
-
-  bool complete() const { return pushed_ == leaves_; }
-
-  /// Levels that folding `leaves` leaves ever uses at once.
-  static int levels_needed(int leaves);
-
- private:
-  int leaves_;
-  int pushed_ = 0;
-};
 
 }  // namespace lockstep::plan

@@ -135,6 +135,10 @@ const std::vector<Row>& table() {
        "grains that layers are computed in, which tensor-parallel ranks share; auto: "
        "parallel.tensor",
        Whole{AT(numerics.tensor_grains), 1, 1 << 10, /*automatic=*/0}},
+      {"numerics.context_grains",
+       "grains that sequences are computed in, which context-parallel ranks share; auto: "
+       "parallel.context",
+       Whole{AT(numerics.context_grains), 1, 1 << 10, /*automatic=*/0}},
 
       {"optim.name", "optimizer", Choice{AT(optim.name), {"adamw"}}},
       {"optim.lr", "learning rate at the top of the schedule", Real{AT(optim.lr), 0, 100, kAbove}},
@@ -171,6 +175,8 @@ const std::vector<Row>& table() {
        "none",
        Choice{AT(parallel.reshard_after_forward), {"auto", "always", "never"}}},
       {"parallel.tensor", "ranks that share each layer", Whole{AT(parallel.tensor), 1, 1 << 10}},
+      {"parallel.context", "ranks that share each sequence (ring attention)",
+       Whole{AT(parallel.context), 1, 1 << 10}},
       {"parallel.sequence",
        "tensor-parallel ranks divide the sequence between the layers they share",
        Flag{AT(parallel.sequence)}},

@@ -55,8 +55,9 @@ struct TrainConfig {
     bool shuffle = true;
   } data;
   struct {
-    int64_t grains = 0;         // 0 ("auto")
-    int64_t tensor_grains = 0;  // 0 ("auto"): parallel.tensor
+    int64_t grains = 0;          // 0 ("auto")
+    int64_t tensor_grains = 0;   // 0 ("auto"): parallel.tensor
+    int64_t context_grains = 0;  // 0 ("auto"): parallel.context
   } numerics;
   struct {
     std::string name = "adamw";
@@ -79,6 +80,7 @@ struct TrainConfig {
     int64_t prefetch = 1;                        // units gathered ahead
     std::string reshard_after_forward = "auto";  // auto | always | never
     int64_t tensor = 1;                          // ranks that share each layer
+    int64_t context = 1;                         // ranks that share each sequence
     bool sequence = false;                       // they divide the sequence between layers
     int64_t pipeline = 1;                        // stages
     std::string schedule = "1f1b";  // a name of plan/pipeline_schedule.h, or a CSV file

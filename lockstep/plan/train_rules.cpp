@@ -1,6 +1,7 @@
 // What the settings must be to each other, whatever their own ranges: train_config.cpp has those.
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -103,6 +104,35 @@ void check_grains(const TrainConfig& config, int64_t grains) {
   }
 }
 
+/// Both halves of a context grain have whole tensor grains' slices.
+void check_context(const TrainConfig& config) {
+  const int64_t grains = context_grains_of(config);
+  const int64_t ranks = config.parallel.context;
+  if (grains < ranks) {
+    throw UsageError(base::str("parallel.context = ", ranks,
+                               " ranks share numerics.context_grains = ", grains,
+                               " grains, one each at least.\n  This fits: --set "
+                               "numerics.context_grains=auto"));
+  }
+  if (grains == 1) return;
+  if (config.memory.recompute == "selective") {
+    throw UsageError(
+        "memory.recompute = \"selective\" computes attention again, which ring attention does by "
+        "itself: nothing is left to save.\n  These fit: --set memory.recompute=none, or --set "
+        "memory.recompute=block");
+  }
+  const int64_t tokens = config.model.context;
+  const int64_t unit = std::lcm(2 * grains, grains * tensor_grains_of(config));
+  if (tokens % unit == 0) return;
+  throw UsageError(base::str(
+      "numerics.context_grains = ", grains,
+      config.numerics.context_grains == 0 ? " (those of parallel.context)" : "",
+      ": model.context = ", tokens, " does not divide into them, each of two equal halves",
+      tensor_grains_of(config) > 1 ? " and a slice for each tensor grain" : "",
+      ".\n  This fits: --set model.context=",
+      std::max<int64_t>(1, (tokens + unit / 2) / unit) * unit));
+}
+
 /// What a stage does, for each of its data-parallel ranks.
 void check_pipeline_of(const TrainConfig& config, int ranks) {
   const auto& parallel = config.parallel;
@@ -116,12 +146,13 @@ void check_pipeline_of(const TrainConfig& config, int ranks) {
   const PipelineSchedule shape = schedule_of(config, 0);
   chunks_of(config, 0);
   const LeafSchedule leaves = leaves_of(config, data);
-  if (shape.chunks > 1 && leaves.grains % data != 0) {
+  const auto replicas = data / static_cast<int>(parallel.context);
+  if (shape.chunks > 1 && leaves.grains % replicas != 0) {
     throw UsageError(base::str("a stage with ", shape.chunks,
                                " chunks wants as many leaves on "
                                "each data-parallel rank, but ",
-                               leaves.grains, " leaves do not divide by ", data,
-                               " ranks.\n  These fit: --set numerics.grains=", data,
+                               leaves.grains, " leaves do not divide by ", replicas,
+                               " ranks.\n  These fit: --set numerics.grains=", replicas,
                                ", or --set parallel.schedule=1f1b --set parallel.chunks=1"));
   }
   if (config.schedule_csv.empty()) return;
@@ -142,24 +173,28 @@ void check_pipeline_of(const TrainConfig& config, int ranks) {
 /// The rules of a model that is cut into stages and divided into grains.
 void check_parts(const TrainConfig& config, int ranks) {
   const auto& parallel = config.parallel;
-  const int64_t parts = parallel.pipeline * parallel.tensor;
+  const int64_t parts = parallel.pipeline * parallel.context * parallel.tensor;
   if (ranks % parts != 0) {
     const int64_t fits = std::max<int64_t>(1, (ranks + parts / 2) / parts) * parts;
     throw UsageError(base::str("parallel.pipeline = ", parallel.pipeline,
-                               " stages of parallel.tensor = ", parallel.tensor,
+                               " stages of parallel.context = ", parallel.context,
+                               " times parallel.tensor = ", parallel.tensor,
                                " ranks do not divide -n ", ranks, ".\n  This fits: -n ", fits));
   }
   const auto grains = static_cast<int64_t>(tensor_grains_of(config));
-  if (grains == 1 && parallel.tensor == 1 && parallel.pipeline == 1 && parallel.chunks == 1 &&
-      config.schedule_csv.empty() && parallel.stages.empty()) {
+  const int contexts = context_grains_of(config);
+  if (grains == 1 && contexts == 1 && parallel.tensor == 1 && parallel.pipeline == 1 &&
+      parallel.chunks == 1 && config.schedule_csv.empty() && parallel.stages.empty()) {
     return;
   }
   if (config.model.family == "mlp") {
     throw UsageError(
         "model.family = \"mlp\" is neither cut into stages nor divided.\n  This fits: --set "
-        "parallel.pipeline=1 --set parallel.tensor=1 --set numerics.tensor_grains=auto");
+        "parallel.pipeline=1 --set parallel.tensor=1 --set parallel.context=1 --set "
+        "numerics.tensor_grains=auto --set numerics.context_grains=auto");
   }
   check_grains(config, grains);
+  check_context(config);
   if (!is_pipelined(config)) {
     chunks_of(config, 0);
     return;
@@ -352,7 +387,8 @@ void check(const TrainConfig& config, int ranks) {
         "--set memory.recompute=none");
   }
   check_family(config);
-  const auto parts = static_cast<int>(config.parallel.pipeline * config.parallel.tensor);
+  const auto parts =
+      static_cast<int>(config.parallel.pipeline * config.parallel.context * config.parallel.tensor);
   const int64_t wanted = config.parallel.data * parts;
   if (config.parallel.data != -1 && wanted != ranks) {
     throw UsageError(base::str("parallel.data = ", config.parallel.data,

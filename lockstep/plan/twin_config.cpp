@@ -60,7 +60,10 @@ void shrink_model(TrainConfig& twin) {
   const int64_t head_width = std::min(kHeadWidth, std::max<int64_t>(1, width / model.heads));
   model.vocab = std::min(kVocab, resolved_vocab(twin));
   model.ffn = std::min(kFeedForwardOfGrain * grains, feed_forward_width(twin));
-  model.context = std::min(grains > 1 ? kTokensOfGrain * grains : kTokens, model.context);
+  // Two halves of each context grain, of which tensor grains have slices.
+  const int64_t contexts = twin.numerics.context_grains > 1 ? 2 * twin.numerics.context_grains : 1;
+  const int64_t tokens = grains > 1 ? kTokensOfGrain * grains : kTokens;
+  model.context = std::min((tokens + contexts - 1) / contexts * contexts, model.context);
   if (model.kv_heads > 0) {
     const int64_t group = std::min<int64_t>(2, model.heads / model.kv_heads);
     model.kv_heads = std::min(heads, model.kv_heads);
@@ -116,6 +119,7 @@ TrainConfig twin_of(const TrainConfig& config, int ranks) {
   twin.data.shuffle = config.data.shuffle;
   twin.data.eval_batches = 1;
   twin.numerics.tensor_grains = tensor_grains_of(config);
+  twin.numerics.context_grains = context_grains_of(config);
   shrink_model(twin);
   shrink_batch(twin, batch_of(config));
   sharpen_optimizer(twin);
@@ -138,6 +142,7 @@ TrainConfig alone_of(const TrainConfig& twin) {
   TrainConfig alone = twin;
   alone.numerics.grains = batch_of(twin).grains;
   alone.numerics.tensor_grains = tensor_grains_of(twin);
+  alone.numerics.context_grains = context_grains_of(twin);
   alone.parallel = usual.parallel;
   alone.comm = usual.comm;
   alone.comm.timeout_s = twin.comm.timeout_s;

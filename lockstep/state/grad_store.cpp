@@ -36,9 +36,9 @@ GradStore::GradStore(const ParamStore& params, ProcessGroup& group, const plan::
     : GradStore(params.table(), params.buckets(), params.uses(), group, inputs.leaves,
                 {.micro_batches_per_grain = inputs.batch.micro_batches_per_grain,
                  .shards = params.layout().sharded() ? &params.layout() : nullptr,
+                 .rank = rank,
                  .rounds = params.layout().sharded() ? plan::leaf_rounds(inputs, rank)
                                                      : plan::LeafRounds{},
-                 .rank = rank,
                  .replica = replica,
                  .leaves_apart = inputs.leaves_apart(),
                  .ties = ties}) {}
@@ -50,9 +50,9 @@ GradStore::GradStore(const plan::ParamTable& table, const plan::BucketPlan& buck
       buckets_(buckets),
       group_(group),
       options_(options),
-      leaves_(leaves.grains),
+      schedule_(leaves),
+      contexts_(leaves.context_of(options.rank < 0 ? group.rank() : options.rank)),
       last_micro_(options.micro_batches_per_grain - 1),
-      places_(static_cast<size_t>(leaves.grains)),
       shards_(options.shards),
       uses_of_bucket_(buckets.buckets.size()),
       uses_of_param_(table.params.size()),
@@ -61,32 +61,26 @@ GradStore::GradStore(const plan::ParamTable& table, const plan::BucketPlan& buck
   for (const auto& round : options_.rounds.rounds) {
     nodes_.insert(nodes_.end(), round.begin(), round.end());
   }
-  if (!by_round()) plan_terms(leaves.run_of(options_.rank < 0 ? group.rank() : options_.rank));
+  if (!by_round()) {
+    make_levels(plan::plan_local_folds(leaves, options_.rank < 0 ? group.rank() : options_.rank));
+  }
   watch(uses);
 }
 
-/// Where the fold stack puts each leaf of `run`, and the buffers for it.
-void GradStore::plan_terms(const plan::LeafRange& run) {
-  terms_ = plan::maximal_subtrees(leaves_, run);
-  int levels = 1;
-  for (size_t t = 0; t < terms_.size(); ++t) {
-    plan::FoldStack stack(terms_[t].size());
-    levels = std::max(levels, plan::FoldStack::levels_needed(terms_[t].size()));
-    for (int leaf = terms_[t].lo; leaf < terms_[t].hi; ++leaf) {
-      LeafPlace& place = places_[static_cast<size_t>(leaf)];
-      place.term = static_cast<int>(t);
-      place.level = stack.level();
-      place.merges = stack.push();
-    }
+void GradStore::make_levels(const plan::LeafRounds& folds) {
+  for (const auto& round : folds.rounds) {
+    for (const plan::RoundNode& leaf : round) places_.emplace(leaf.leaves.lo, leaf);
   }
-  // A rank without a leaf still needs a place for the result.
-  for (size_t t = 0; t < std::max<size_t>(1, terms_.size()); ++t) {
-    term_buffers_.push_back(
-        heap_tensor(group_, buckets_.numel, options_.type, memory::Kind::gradients).zero_());
-  }
+  terms_ = folds.kept;
   const memory::KindScope kind(memory::Kind::gradients);
-  for (int level = 1; level < levels; ++level) {
-    scratch_.push_back(at::zeros({buckets_.numel}, options_.type));
+  // A rank without a leaf still needs a place for the result, which is on level 0.
+  for (int level = 0; level < std::max(1, folds.levels); ++level) {
+    const bool sent =
+        level == 0 || std::any_of(terms_.begin(), terms_.end(),
+                                  [&](const auto& term) { return term.level == level; });
+    levels_.push_back(
+        sent ? heap_tensor(group_, buckets_.numel, options_.type, memory::Kind::gradients).zero_()
+             : at::zeros({buckets_.numel}, options_.type));
   }
 }
 
@@ -108,13 +102,16 @@ void GradStore::watch(const std::vector<std::vector<at::Tensor>>& uses) {
     const int bucket = buckets_.slots[p].bucket;
     if (bucket < 0) continue;
     for (size_t u = 0; u < uses[p].size(); ++u) {
+      const auto grains = static_cast<size_t>(contexts_.size());
+      const size_t index = u / grains;
       Use use{.param = static_cast<int>(p),
-              .index = static_cast<int>(u),
+              .index = static_cast<int>(index),
+              .context = contexts_.lo + static_cast<int>(u % grains),
               .leaf = uses[p][u],
               .side = {},
               .late = {},
-              .chunk = table_.params[p].use_chunks[u]};
-      if (u > 0 && !is_apart(bucket)) {
+              .chunk = table_.params[p].use_chunks[index]};
+      if (index > 0 && !is_apart(bucket)) {
         use.side = at::zeros(table_.params[p].shape, options_.type);
       }
       uses_of_bucket_[static_cast<size_t>(bucket)].push_back(static_cast<int>(uses_.size()));
@@ -128,7 +125,7 @@ void GradStore::watch(const std::vector<std::vector<at::Tensor>>& uses) {
 }
 
 void GradStore::begin_backward(const BackwardPass& pass) {
-  LOCKSTEP_ASSERT(by_round() || places_[static_cast<size_t>(pass.leaf)].term >= 0,
+  LOCKSTEP_ASSERT(by_round() || places_.contains(sum_leaf(pass.leaf, contexts_.lo)),
                   "a rank computes its own leaves");
   pass_ = pass;
   open_ = true;
@@ -257,19 +254,17 @@ at::Tensor GradStore::late(int param) const {
   return {};
 }
 
-at::Tensor GradStore::bucket(int bucket) const {
-  const plan::Bucket& range = buckets_.buckets[static_cast<size_t>(bucket)];
-  return term_buffers_[0].narrow(0, range.offset, range.numel);
-}
+at::Tensor GradStore::bucket(int bucket) const { return on_level(0, bucket); }
 
 void GradStore::fold_use(int param, int leaf) {
   const int bucket = buckets_.slots[static_cast<size_t>(param)].bucket;
-  const at::Tensor slot = by_round() || is_apart(bucket)
-                              ? leaf_slot(param, leaf)
-                              : slot_view(places_[static_cast<size_t>(leaf)], param);
   for (const int index : uses_of_param_[static_cast<size_t>(param)]) {
     const Use& use = uses_[static_cast<size_t>(index)];
     if (use.index == 0) continue;
+    const int of_sums = sum_leaf(leaf, use.context);
+    const at::Tensor slot = by_round() || is_apart(bucket)
+                                ? leaf_slot(param, of_sums)
+                                : slot_view(places_.at(of_sums).level, param);
     const at::Tensor side = target_of(use, leaf);
     kernels::add(slot.data_ptr<float>(), side.data_ptr<float>(), slot.numel());
     if (planted(Fault::tied_twice) && group_.size() > 1) {
@@ -280,60 +275,61 @@ void GradStore::fold_use(int param, int leaf) {
 }
 
 void GradStore::fold(int bucket, int leaf) {
-  const plan::Bucket& range = buckets_.buckets[static_cast<size_t>(bucket)];
-  LeafPlace place = places_[static_cast<size_t>(leaf)];
-  if (is_apart(bucket)) {
-    await_ties(bucket, leaf);
-    buffer(place).narrow(0, range.offset, range.numel).copy_(leaf_buffers_.at({bucket, leaf}));
-    free_leaf_buffer(bucket, leaf);
-  }
-  see_leaf(bucket, leaf);
-  if (planted(Fault::lost_leaf) && place.merges > 0) {
-    buffer(place).narrow(0, range.offset, range.numel).zero_();
-  }
-  for (; place.merges > 0; --place.merges) {
-    const float* top = buffer(place).data_ptr<float>() + range.offset;
-    --place.level;
-    kernels::add(buffer(place).data_ptr<float>() + range.offset, top, range.numel);
+  for (int context = contexts_.lo; context < contexts_.hi; ++context) {
+    const int of_sums = sum_leaf(leaf, context);
+    const plan::RoundNode& place = places_.at(of_sums);
+    if (is_apart(bucket)) {
+      await_ties(bucket, of_sums);
+      on_level(place.level, bucket).copy_(leaf_buffers_.at({bucket, of_sums}));
+      free_leaf_buffer(bucket, of_sums);
+    }
+    see_leaf(bucket, of_sums);
+    if (planted(Fault::lost_leaf) && !place.additions.empty()) {
+      on_level(place.level, bucket).zero_();
+    }
+    for (const plan::AddStep step : place.additions) {
+      const at::Tensor from = on_level(step.from, bucket);
+      kernels::add(on_level(step.into, bucket).data_ptr<float>(), from.data_ptr<float>(),
+                   from.numel());
+    }
   }
 }
 
 Work GradStore::reduce(int bucket) {
-  const plan::Bucket& range = buckets_.buckets[static_cast<size_t>(bucket)];
   std::vector<LeafTerm> terms;
-  for (size_t t = 0; t < terms_.size(); ++t) {
-    terms.push_back({terms_[t], term_buffers_[t].narrow(0, range.offset, range.numel)});
+  for (const plan::LeafRounds::Kept& term : terms_) {
+    terms.push_back({term.leaves, on_level(term.level, bucket)});
   }
   if (planted(Fault::skipped_reduction) && bucket == 0) {
     return group_.all_reduce(at::zeros({1}, options_.type));
   }
   if (planted(Fault::leaf_order)) return group_.all_reduce(this->bucket(bucket), ReduceOp::sum);
-  return group_.all_reduce(std::move(terms), leaves_, this->bucket(bucket));
+  return group_.all_reduce(std::move(terms), schedule_.sum_leaves(), this->bucket(bucket));
 }
 
 Work GradStore::reduce(int bucket, plan::LeafRange node, int leaf) {
-  const plan::Bucket& range = buckets_.buckets[static_cast<size_t>(bucket)];
   std::vector<LeafTerm> terms;
-  if (by_round()) {
+  for (int context = contexts_.lo; by_round() && leaf >= 0 && context < contexts_.hi; ++context) {
+    const int of_sums = sum_leaf(leaf, context);
     // A phantom round has no leaf, and no buffer was made.
-    const auto found = leaf_buffers_.find({bucket, leaf});
-    if (found != leaf_buffers_.end() && node.contains({leaf, leaf + 1})) {
-      await_ties(bucket, leaf);
-      if (std::find(settled_[bucket].begin(), settled_[bucket].end(), leaf) ==
-          settled_[bucket].end()) {
-        see_leaf(bucket, leaf);
-      }
-      terms.push_back({{leaf, leaf + 1}, found->second});
-      settled_[bucket].push_back(leaf);
+    const auto found = leaf_buffers_.find({bucket, of_sums});
+    if (found == leaf_buffers_.end() || !node.contains({of_sums, of_sums + 1})) continue;
+    await_ties(bucket, of_sums);
+    std::vector<int>& settled = settled_[bucket];
+    if (std::find(settled.begin(), settled.end(), of_sums) == settled.end()) {
+      see_leaf(bucket, of_sums);
     }
-  } else {
-    for (size_t t = 0; t < terms_.size(); ++t) {
-      if (!node.contains(terms_[t])) continue;
-      terms.push_back({terms_[t], term_buffers_[t].narrow(0, range.offset, range.numel)});
+    terms.push_back({{of_sums, of_sums + 1}, found->second});
+    settled.push_back(of_sums);
+  }
+  for (const plan::LeafRounds::Kept& term : terms_) {
+    if (node.contains(term.leaves)) {
+      terms.push_back({term.leaves, on_level(term.level, bucket)});
     }
   }
-  Work work = group_.reduce_scatter_uneven(
-      std::move(terms), leaves_, slice(bucket, node_of(node).level), shards_->counts(bucket));
+  Work work =
+      group_.reduce_scatter_uneven(std::move(terms), schedule_.sum_leaves(),
+                                   slice(bucket, node_of(node).level), shards_->counts(bucket));
   if (by_round()) under_way_.insert_or_assign({bucket, node}, work);
   return work;
 }
@@ -359,16 +355,16 @@ Work GradStore::across(int bucket) {
   for (const plan::LeafRounds::Kept& node : options_.rounds.kept) {
     terms.push_back({node.leaves, slice(bucket, node.level)});
   }
-  return options_.replica->all_reduce(std::move(terms), leaves_, slice(bucket, 0));
+  return options_.replica->all_reduce(std::move(terms), schedule_.sum_leaves(), slice(bucket, 0));
 }
 
 Work GradStore::reduce_over_ranks(int bucket, ReduceOp op) {
-  LOCKSTEP_ASSERT(leaves_ == group_.size(), "one leaf a rank");
+  LOCKSTEP_ASSERT(schedule_.sum_leaves() == group_.size(), "one leaf a rank");
   return group_.all_reduce(this->bucket(bucket), op);
 }
 
 const float* GradStore::gradient(int param) const {
-  return term_buffers_[0].data_ptr<float>() + buckets_.slots[static_cast<size_t>(param)].offset;
+  return levels_[0].data_ptr<float>() + buckets_.slots[static_cast<size_t>(param)].offset;
 }
 
 const float* GradStore::gradient(const plan::Piece& piece) const {
@@ -384,8 +380,8 @@ bool GradStore::slices_in_place() const {
 at::Tensor GradStore::slice(int bucket, int level) const {
   const plan::ElementRange own = shards_->owned(bucket, group_.rank());
   if (slices_in_place()) {
-    return term_buffers_[0].narrow(0, buckets_.buckets[static_cast<size_t>(bucket)].offset + own.lo,
-                                   own.size());
+    return levels_[0].narrow(0, buckets_.buckets[static_cast<size_t>(bucket)].offset + own.lo,
+                             own.size());
   }
   return slices_[static_cast<size_t>(level)].narrow(0, slice_offset_[static_cast<size_t>(bucket)],
                                                     own.size());
@@ -400,12 +396,14 @@ const plan::RoundNode& GradStore::node_of(plan::LeafRange leaves) const {
 }
 
 int64_t GradStore::heap_bytes() const {
-  return static_cast<int64_t>(term_buffers_.size()) * buckets_.numel * width_of(options_.type);
+  const auto sent =
+      std::count_if(terms_.begin(), terms_.end(), [](const auto& term) { return term.level > 0; });
+  return levels_.empty() ? 0 : (1 + sent) * buckets_.numel * width_of(options_.type);
 }
 
 int64_t GradStore::scratch_bytes() const {
   const int64_t width = width_of(options_.type);
-  int64_t bytes = static_cast<int64_t>(scratch_.size()) * buckets_.numel * width;
+  int64_t bytes = std::ssize(levels_) * buckets_.numel * width - heap_bytes();
   for (const at::Tensor& level : slices_) bytes += level.numel() * width;
   for (const Use& use : uses_) {
     if (use.side.defined()) bytes += use.side.numel() * width;
@@ -413,14 +411,14 @@ int64_t GradStore::scratch_bytes() const {
   return bytes;
 }
 
-const at::Tensor& GradStore::buffer(const LeafPlace& place) const {
-  return place.level == 0 ? term_buffers_[static_cast<size_t>(place.term)]
-                          : scratch_[static_cast<size_t>(place.level - 1)];
+at::Tensor GradStore::on_level(int level, int bucket) const {
+  const plan::Bucket& range = buckets_.buckets[static_cast<size_t>(bucket)];
+  return levels_[static_cast<size_t>(level)].narrow(0, range.offset, range.numel);
 }
 
-at::Tensor GradStore::slot_view(const LeafPlace& place, int param) const {
+at::Tensor GradStore::slot_view(int level, int param) const {
   const plan::Slot& slot = buckets_.slots[static_cast<size_t>(param)];
-  return buffer(place)
+  return levels_[static_cast<size_t>(level)]
       .narrow(0, slot.offset, slot.numel)
       .view(table_.params[static_cast<size_t>(param)].shape);
 }

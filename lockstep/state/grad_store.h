@@ -1,14 +1,12 @@
 /// All gradient bytes of a rank, and the only place with hooks on autograd.
 ///
-/// Leaves that are folded locally (nothing sharded, zero1): a rank holds a run of leaves, which is
-/// a few maximal whole subtrees of the sum tree: its terms. Each term has a buffer in the shared
-/// heap. Leaves of a term are folded as a binary counter folds: the first leaf's gradients go
-/// straight into the term's buffer, later ones into scratch levels that merge downwards. What a
-/// reduction sends is then in place; nothing is copied.
+/// Leaves that are folded locally (nothing sharded, zero1) are written to levels, which are flat
+/// buffers of all gradients, and merge as plan/leaf_rounds.h says. What is left in the end are the
+/// rank's terms, the maximal whole subtrees of what it holds; their levels are in the shared heap,
+/// so what a reduction sends is in place and nothing is copied.
 ///
-///   one rank, 4 leaves:   leaf 0 -> term        leaf 1 -> scratch 0, term += scratch 0
-///                         leaf 2 -> scratch 0   leaf 3 -> scratch 1, scratch 0 += scratch 1,
-///                                                         term += scratch 0
+///   one rank, 4 leaves:   leaf 0 -> level 0    leaf 1 -> level 1, 0 += 1
+///                         leaf 2 -> level 1    leaf 3 -> level 2, 1 += 2, 0 += 1
 ///
 /// Leaves that are reduced by round (zero2, zero3): a bucket has a buffer from the first gradient
 /// of a leaf until the leaf's sums are with their owners. An owner's slices of the sums make the
@@ -23,11 +21,15 @@
 /// and for a parameter that is used in several pieces, each leaf has a buffer of its own from its
 /// first gradient until it is folded or with its owners.
 ///
+/// Where sequences are divided, a parameter has a tensor for each context grain of the rank; each
+/// grain of a leaf is a leaf of the sums (plan/batch_plan.h). What is said of a leaf below is done
+/// for all its grains here.
+///
 /// With one leaf a rank and a leaf that its owner begins and ends as it likes, the same store is
 /// what DistributedDataParallel stands on (docs/decisions/0004-replicas-on-the-gradient-store.md).
 ///
-/// Holds   4 bytes an element x (terms, at least 1, in the shared heap + scratch levels) of the
-///         flat buffer, + each further use                         test: GradStore.HoldsAsPlanned
+/// Holds   4 bytes an element x levels, at least 1, of the flat buffer, + each further use
+///                                                               test: GradStore.HoldsAsPlanned
 ///         by round: the buffers of buckets at work, + levels of this rank's slices
 #pragma once
 
@@ -56,10 +58,10 @@ struct GradStoreOptions {
   Arrivals::Promise arrivals = Arrivals::Promise::once;
   /// Who owns which slices; null: nobody, sums go to every rank. Must outlive the store.
   const plan::ShardLayout* shards = nullptr;
-  /// With `shards`: what this rank's replica sums (plan::leaf_rounds), this rank's place among the
-  /// ranks of `leaves`, and the ranks that own the same slices in all replicas.
+  int rank = -1;  // among those of `leaves`; -1: its place in the group
+  /// With `shards`: what this rank's replica sums (plan::leaf_rounds), and the ranks that own the
+  /// same slices in all replicas.
   plan::LeafRounds rounds = {};
-  int rank = -1;  // -1: its place in the group
   ProcessGroup* replica = nullptr;
   /// Of a pipeline: leaves have buffers of their own (StepInputs::leaves_apart), and the ranks that
   /// have the other uses of parameters that are tied over stages.
@@ -81,9 +83,10 @@ struct BackwardPass {
 
 class GradStore {
  public:
-  /// `uses` are the leaf tensors by parameter and use (empty for a parameter that is not trained);
-  /// `group` reduces over the ranks of `leaves`, or of one replica. Allocates; all ranks of the
-  /// group do so. `table` and `buckets` must outlive the store.
+  /// `uses` are the leaf tensors by parameter and use, for each use its context grains on this rank
+  /// (empty for a parameter that is not trained); `group` reduces over the ranks of `leaves`, or of
+  /// one replica. Allocates; all ranks of the group do so. `table` and `buckets` must outlive the
+  /// store.
   GradStore(const plan::ParamTable& table, const plan::BucketPlan& buckets,
             const std::vector<std::vector<at::Tensor>>& uses, ProcessGroup& group,
             const plan::LeafSchedule& leaves, const GradStoreOptions& options);
@@ -99,8 +102,8 @@ class GradStore {
   /// leaf at hand are complete.
   void on_bucket_ready(std::function<void(int bucket)> ready) { ready_ = std::move(ready); }
 
-  /// Told the gradient of each parameter for a leaf, its uses added, when it is whole and before it
-  /// joins any sum.
+  /// Told the gradient of each parameter for a leaf of the sums, its uses added, when it is whole
+  /// and before it joins any other.
   using SeeLeaf = std::function<void(int param, int leaf, const float* values)>;
   void on_leaf(SeeLeaf see) { see_leaf_ = std::move(see); }
 
@@ -163,7 +166,7 @@ class GradStore {
   /// holds anything.
   at::Tensor owned(int bucket) const { return slice(bucket, 0); }
   /// The same of any type, in the parameter's shape.
-  at::Tensor gradient_tensor(int param) const { return slot_view({.term = 0}, param); }
+  at::Tensor gradient_tensor(int param) const { return slot_view(0, param); }
   /// All gradients of a bucket, flat, padding between them included.
   at::Tensor bucket(int bucket) const;
 
@@ -178,18 +181,12 @@ class GradStore {
   struct Use {
     int param;
     int index;        // in Param::uses
+    int context;      // grain
     at::Tensor leaf;  // the module's tensor
     at::Tensor side;  // gradient of a further use; undefined for the first
     at::Tensor late;  // what came after the bucket was ready
     int chunk = 0;
     bool filled = false;
-  };
-
-  /// Where the fold stack puts a leaf, known before the step.
-  struct LeafPlace {
-    int term = -1;
-    int level = 0;   // 0: the term's own buffer
-    int merges = 0;  // after it
   };
 
   bool by_round() const {
@@ -198,15 +195,17 @@ class GradStore {
   bool slices_in_place() const;
   /// Leaves of this bucket have buffers of their own.
   bool is_apart(int bucket) const;
-  void plan_terms(const plan::LeafRange& run);
+  void make_levels(const plan::LeafRounds& folds);
   void watch(const std::vector<std::vector<at::Tensor>>& uses);
   void gradient_arrived(int index);
   void take_in(Use& use);
   void zero_if_absent(Use& use);
   void bucket_is_ready(int bucket);
-  const at::Tensor& buffer(const LeafPlace& place) const;
-  at::Tensor slot_view(const LeafPlace& place, int param) const;
-  /// By round: the leaf's gradient of a parameter, in a buffer that is made when it is first asked
+  /// The leaf of sums that a grain of `leaf` is.
+  int sum_leaf(int leaf, int context) const { return schedule_.sum_leaf(leaf, context); }
+  at::Tensor on_level(int level, int bucket) const;
+  at::Tensor slot_view(int level, int param) const;
+  /// By round: a leaf's gradient of a parameter, in a buffer that is made when it is first asked
   /// for.
   at::Tensor leaf_slot(int param, int leaf);
   void free_leaf_buffer(int bucket, int leaf);
@@ -218,28 +217,30 @@ class GradStore {
   at::Tensor slice(int bucket, int level) const;
   const plan::RoundNode& node_of(plan::LeafRange leaves) const;
 
+  // Numbers of leaves in what follows are those of sums, but where it says otherwise.
+
   const plan::ParamTable& table_;
   const plan::BucketPlan& buckets_;
   ProcessGroup& group_;
   GradStoreOptions options_;
-  int leaves_;
+  plan::LeafSchedule schedule_;
+  plan::LeafRange contexts_;  // of this rank
   int last_micro_;
-  std::vector<plan::LeafRange> terms_;
-  std::vector<LeafPlace> places_;         // by leaf
-  std::vector<at::Tensor> term_buffers_;  // in the shared heap; one even without a term
-  std::vector<at::Tensor> scratch_;       // levels 1, 2, ...
+  std::map<int, plan::RoundNode> places_;      // by leaf: where it is folded
+  std::vector<plan::LeafRounds::Kept> terms_;  // and the levels that they are on
+  std::vector<at::Tensor> levels_;             // one even without a leaf
   const plan::ShardLayout* shards_;
   std::vector<plan::RoundNode> nodes_;  // of all rounds
   std::vector<at::Tensor> slices_;      // by level: this rank's slices of all buckets
   std::vector<int64_t> slice_offset_;   // of each bucket in a level
   std::map<std::pair<int, int>, at::Tensor> leaf_buffers_;  // by bucket and leaf, while it is there
-  std::map<std::pair<int, int>, at::Tensor> leaf_sides_;  // by use and leaf: further uses in pieces
-  std::map<std::pair<int, int>, Work> ties_;              // by parameter and leaf
+  std::map<std::pair<int, int>, at::Tensor> leaf_sides_;    // by use and whole leaf: further uses
+  std::map<std::pair<int, int>, Work> ties_;                // by parameter and leaf
   std::map<int, std::vector<int>> settled_;  // by bucket: leaves whose sums are with their owners
   int64_t leaf_bytes_ = 0;
   int64_t most_leaf_bytes_ = 0;
   std::map<std::pair<int, plan::LeafRange>, Work> under_way_;  // by bucket and node, until settled
-  std::set<std::pair<int, int>> filled_;    // of a pipeline: uses and leaves with a gradient
+  std::set<std::pair<int, int>> filled_;    // of a pipeline: uses and whole leaves with a gradient
   std::set<std::pair<int, int>> deferred_;  // those with one that came later
   std::vector<Use> uses_;
   std::vector<std::vector<int>> uses_of_bucket_;  // indices in uses_

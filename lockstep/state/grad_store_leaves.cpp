@@ -40,22 +40,24 @@ void GradStore::complete(int chunk, int leaf) {
 
 void GradStore::tie(int param, int leaf) {
   const plan::Param& of = table_.params[static_cast<size_t>(param)];
-  const std::vector<int>& uses = uses_of_param_[static_cast<size_t>(param)];
-  const at::Tensor first = target_of(uses_[static_cast<size_t>(uses[0])], leaf);
-  if (of.elsewhere.empty()) {
-    for (size_t u = 1; u < uses.size(); ++u) {
-      const at::Tensor side = target_of(uses_[static_cast<size_t>(uses[u])], leaf);
+  for (const int index : uses_of_param_[static_cast<size_t>(param)]) {
+    const Use& use = uses_[static_cast<size_t>(index)];
+    const int of_sums = sum_leaf(leaf, use.context);
+    const at::Tensor first = leaf_slot(param, of_sums);
+    if (of.elsewhere.empty()) {
+      if (use.index == 0) continue;
+      const at::Tensor side = target_of(use, leaf);
       kernels::add(first.data_ptr<float>(), side.data_ptr<float>(), first.numel());
-      leaf_sides_.erase({uses[u], leaf});
+      leaf_sides_.erase({index, leaf});
+      continue;
     }
-    return;
+    if (base::planted(base::Fault::untied_head)) return;
+    // Two uses, one here: as two leaves of a sum, in name order.
+    const int place = of.uses[0] < of.elsewhere[0] ? 0 : 1;
+    const at::Tensor flat = first.view({-1});
+    ties_.insert_or_assign({param, of_sums},
+                           options_.ties->all_reduce({{{place, place + 1}, flat}}, 2, flat));
   }
-  if (base::planted(base::Fault::untied_head)) return;
-  // Two uses, one here: as two leaves of a sum, in name order.
-  const int place = of.uses[0] < of.elsewhere[0] ? 0 : 1;
-  const at::Tensor flat = first.view({-1});
-  ties_.insert_or_assign({param, leaf},
-                         options_.ties->all_reduce({{{place, place + 1}, flat}}, 2, flat));
 }
 
 void GradStore::await_ties(int bucket, int leaf) {
@@ -71,7 +73,7 @@ void GradStore::see_leaf(int bucket, int leaf) {
   if (!see_leaf_) return;
   for (const int param : buckets_.buckets[static_cast<size_t>(bucket)].params) {
     const at::Tensor slot =
-        by_round() ? leaf_slot(param, leaf) : slot_view(places_[static_cast<size_t>(leaf)], param);
+        by_round() ? leaf_slot(param, leaf) : slot_view(places_.at(leaf).level, param);
     see_leaf_(param, leaf, slot.data_ptr<float>());
   }
 }
@@ -118,8 +120,9 @@ at::Tensor GradStore::target_of(const Use& use, int leaf) {
       side = at::zeros(table_.params[static_cast<size_t>(use.param)].shape, options_.type);
     return side;
   }
-  return by_round() || apart ? leaf_slot(use.param, leaf)
-                             : slot_view(places_[static_cast<size_t>(leaf)], use.param);
+  const int of_sums = sum_leaf(leaf, use.context);
+  return by_round() || apart ? leaf_slot(use.param, of_sums)
+                             : slot_view(places_.at(of_sums).level, use.param);
 }
 
 }  // namespace lockstep::state

@@ -63,7 +63,7 @@ std::map<std::string, at::Tensor> parameters_by_path(const torch::nn::Module& mo
 ParamStore::ParamStore(torch::nn::Module& module, const std::vector<plan::Tie>& ties,
                        const std::function<plan::Init(const std::string&)>& init_of,
                        const ParamStoreOptions& options)
-    : group_(options.group) {
+    : group_(options.group), contexts_(options.contexts) {
   const auto by_path = parameters_by_path(module);
   std::vector<plan::ParamDeclaration> declared;
   for (const auto& item : module.named_parameters(/*recurse=*/true)) {
@@ -71,6 +71,7 @@ ParamStore::ParamStore(torch::nn::Module& module, const std::vector<plan::Tie>& 
       throw UsageError(base::str("parameter \"", item.key(), "\" is ", item.value().toString(),
                                  "; masters are float32 on the CPU. Build the model in float32."));
     }
+    if (plan::is_further_grain(contexts_, item.key())) continue;
     declared.push_back(
         {.name = item.key(),
          .shape = item.value().sizes().vec(),
@@ -118,7 +119,7 @@ void ParamStore::take_over(const std::map<std::string, at::Tensor>& by_path, uin
     const plan::Param& param = table_.params[p];
     const int index = static_cast<int>(p);
     if (!divided()) fill(master(index), param, 0, param.numel, seed);
-    for (const std::string& path : param.uses) {
+    for (const std::string& path : paths_of(param)) {
       at::Tensor leaf = by_path.at(path);
       // The leaf keeps its identity (hooks, module registration); only its storage moves here.
       if (divided()) {
@@ -131,6 +132,18 @@ void ParamStore::take_over(const std::map<std::string, at::Tensor>& by_path, uin
       uses_[p].push_back(leaf);
     }
   }
+}
+
+/// Of all uses, of each the context grains.
+std::vector<std::string> ParamStore::paths_of(const plan::Param& param) const {
+  std::vector<std::string> paths;
+  for (const std::string& path : param.uses) {
+    paths.push_back(path);
+    for (int grain = contexts_.lo + 1; grain < contexts_.hi; ++grain) {
+      paths.push_back(plan::context_path(grain, path));
+    }
+  }
+  return paths;
 }
 
 /// Where a piece begins in this rank's shard of its unit: trained part first, then the rest.

@@ -24,6 +24,7 @@
 
 #include "lockstep/base/units.h"
 #include "lockstep/plan/buckets.h"
+#include "lockstep/plan/context_place.h"
 #include "lockstep/plan/digest.h"
 #include "lockstep/plan/param_table.h"
 #include "lockstep/plan/shard_layout.h"
@@ -46,6 +47,9 @@ struct ParamStoreOptions {
   std::function<plan::TensorSlice(const std::string& path)> slice_of = {};
   std::function<int(const std::string& path)> chunk_of = {};
   bool is_part = false;  // of a pipeline: a tie may have its other use elsewhere
+  /// The context grains of this rank, if it has several: each further one has tensors of its own
+  /// for the parameters, at plan::context_path.
+  plan::LeafRange contexts{0, 1};
 };
 
 class ParamStore {
@@ -91,12 +95,13 @@ class ParamStore {
   /// The divided parameters; null where they are whole.
   GatheredUnits* units() const { return units_.get(); }
 
-  /// The leaf tensor of use `use` (index in Param::uses) of a parameter.
+  /// The leaf tensor of use `use` (index in Param::uses) of a parameter; of several context grains
+  /// the first one's.
   const at::Tensor& use(int param, int use) const {
-    return uses_[static_cast<size_t>(param)][static_cast<size_t>(use)];
+    return uses_[static_cast<size_t>(param)][static_cast<size_t>(use * contexts_.size())];
   }
 
-  /// The same by parameter and use.
+  /// The same by parameter and use, for each use its context grains.
   const std::vector<std::vector<at::Tensor>>& uses() const { return uses_; }
 
   /// Of all parameters; where they are divided, of what this rank owns: the sum over the ranks of a
@@ -108,20 +113,22 @@ class ParamStore {
   bool divided() const { return units_ != nullptr; }
   void take_over(const std::map<std::string, at::Tensor>& by_path, uint64_t seed);
   void fill_shards(uint64_t seed);
+  std::vector<std::string> paths_of(const plan::Param& param) const;
   int64_t in_shard(const plan::Piece& piece) const;
 
   ProcessGroup* group_;
   plan::ParamTable table_;
   plan::BucketPlan buckets_;
   plan::ShardLayout layout_;
-  int rank_ = 0;                               // that owns `pieces_`
-  std::vector<plan::Piece> pieces_;            // of trained parameters
-  at::Tensor flat_;                            // trained parameters, by slot
-  at::Tensor fixed_;                           // parameters that are not trained
-  std::vector<int64_t> fixed_offset_;          // by parameter, -1 for trained ones
-  std::unique_ptr<ShardFile> file_;            // of the units' shards, if they are offloaded
-  std::unique_ptr<GatheredUnits> units_;       // in the place of the two
-  int whole_unit_ = -1;                        // gathered by `whole`
+  int rank_ = 0;                          // that owns `pieces_`
+  std::vector<plan::Piece> pieces_;       // of trained parameters
+  at::Tensor flat_;                       // trained parameters, by slot
+  at::Tensor fixed_;                      // parameters that are not trained
+  std::vector<int64_t> fixed_offset_;     // by parameter, -1 for trained ones
+  std::unique_ptr<ShardFile> file_;       // of the units' shards, if they are offloaded
+  std::unique_ptr<GatheredUnits> units_;  // in the place of the two
+  int whole_unit_ = -1;                   // gathered by `whole`
+  plan::LeafRange contexts_;
   std::vector<std::vector<at::Tensor>> uses_;  // by parameter, by use in name order
 };
 

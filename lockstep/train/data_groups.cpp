@@ -8,6 +8,7 @@ namespace {
 void make_part_groups(RankContext& context, const plan::RankPlace& place) {
   ProcessGroup& world = *context.world;
   if (place.tp.size() > 1) context.tp = world.subgroup(place.tp, "tp");
+  if (place.cp.size() > 1) context.cp = world.subgroup(place.cp, "cp");
   if (place.stages.size() > 1) {
     context.tie = world.subgroup({place.stages.front(), place.stages.back()}, "tie");
   }
@@ -52,7 +53,7 @@ void make_groups(RankContext& context, const plan::ShardOptions& options,
 std::vector<ProcessGroup*> groups_of(const RankContext& context) {
   std::vector<ProcessGroup*> groups;
   for (const auto& group : {context.dp, context.shard, context.gather, context.replica, context.tp,
-                            context.tie, context.model, context.all}) {
+                            context.cp, context.tie, context.model, context.all}) {
     if (group) groups.push_back(group.get());
   }
   return groups;

@@ -22,13 +22,16 @@ EvaluationResult evaluate(Task& task, const EvaluationOptions& wanted, const Ran
   const int ranks = options.rank < 0 ? world.size() : options.ranks;
   const int leaves =
       static_cast<int>((options.samples + options.micro_batch - 1) / options.micro_batch);
+  const auto sharing = static_cast<int>(context.sequence.by_rank.size());  // each sequence
   // More ranks than leaves: the last ranks have none, and take part in the sum only.
-  const int working = std::min(ranks, leaves);
-  plan::LeafRange mine{leaves, leaves};
-  if (rank < working) {
-    mine = plan::plan_leaves(leaves, working, plan::LeafAssignment::contiguous).run_of(rank);
-  }
-  std::vector<double> losses(static_cast<size_t>(leaves));
+  const int working = std::min(ranks / sharing, leaves);
+  const plan::LeafSchedule schedule =
+      plan::divided_leaves(plan::plan_leaves(leaves, working, plan::LeafAssignment::contiguous),
+                           context.sequence.grains, sharing);
+  const bool works = rank < schedule.ranks;
+  const plan::LeafRange mine = works ? schedule.run_of(rank) : plan::LeafRange{leaves, leaves};
+  const plan::LeafRange grains = context.sequence.local;
+  std::vector<double> losses(static_cast<size_t>(schedule.sum_leaves()));
   // All ranks go through as many rounds as the one with most leaves, so that they ask together.
   const int rounds = (leaves + working - 1) / working;
   for (int round = 0; round < rounds; ++round) {
@@ -48,7 +51,12 @@ EvaluationResult evaluate(Task& task, const EvaluationOptions& wanted, const Ran
                                              evaluating);
           })
                        : task.validation_losses(first, count, options.samples, evaluating);
-      if (of_leaf.defined()) losses[static_cast<size_t>(leaf)] = sum_in_order(of_leaf);
+      if (!of_leaf.defined()) return;
+      const int64_t each = of_leaf.numel() / grains.size();
+      for (int grain = grains.lo; grain < grains.hi; ++grain) {
+        losses[static_cast<size_t>(schedule.sum_leaf(leaf, grain))] =
+            sum_in_order(of_leaf.narrow(0, (grain - grains.lo) * each, each));
+      }
     };
     if (options.run_forward) {
       options.run_forward(phantom ? std::function<void()>() : forward);
@@ -57,13 +65,14 @@ EvaluationResult evaluate(Task& task, const EvaluationOptions& wanted, const Ran
     }
   }
   std::vector<LeafTerm> terms;
-  for (const plan::LeafRange& range : plan::maximal_subtrees(leaves, mine)) {
+  for (const plan::LeafRange& range :
+       works ? schedule.terms_of(rank) : std::vector<plan::LeafRange>()) {
     if (!options.has_losses) break;
     terms.push_back({range, at::full({1}, plan::tree_sum(losses.data() + range.lo, range.size()),
                                      at::kDouble)});
   }
   at::Tensor total = at::zeros({1}, at::kDouble);
-  world.all_reduce(std::move(terms), leaves, total).wait();
+  world.all_reduce(std::move(terms), schedule.sum_leaves(), total).wait();
   const int64_t count = options.samples * task.terms_per_sample();
   return {.loss = total.item<double>() / static_cast<double>(count), .terms = count};
 }

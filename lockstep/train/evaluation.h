@@ -14,7 +14,8 @@ struct EvaluationOptions {
   /// Asked between micro-batches, by all ranks alike and together (it may be a collective): true
   /// ends the evaluation without a result.
   std::function<bool()> stop = {};
-  /// Who shares the samples: this rank among the data-parallel ones. -1: all ranks of the world.
+  /// Who shares the samples: this rank among those that hold the same part of the model, of which
+  /// context ranks share each sample. -1: all ranks of the world.
   int rank = -1;
   int ranks = 0;
   bool has_losses = true;  // that count: one rank of each pipeline and tensor group has

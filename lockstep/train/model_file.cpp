@@ -84,14 +84,19 @@ LoadedModel load_model(const std::string& path, bool in_grains) {
   loaded.info = parse_info(path, file);
   // On one rank, which has all grains of its layers.
   const int grains = in_grains ? plan::tensor_grains_of(loaded.info.config) : 1;
-  const models::ModelPart part{.chunks = {}, .tensor = plan::place_of(grains, 1, 0, false)};
+  const int contexts = in_grains ? plan::context_grains_of(loaded.info.config) : 1;
+  const models::ModelPart part{.chunks = {},
+                               .tensor = plan::place_of(grains, 1, 0, false),
+                               .sequence = plan::context_place(contexts, 1, 0)};
   loaded.model = models::make_model(loaded.info.config, loaded.info.vocab, part);
   const auto zeros = [](const std::string&) { return plan::Init{}; };
   state::ParamStoreOptions options;
+  options.contexts = part.sequence.local;
   options.slice_of = [&](const std::string& name) { return loaded.model->slice_of(name); };
   loaded.params =
       std::make_unique<state::ParamStore>(*loaded.model, loaded.model->ties(), zeros, options);
   loaded.tensor = part.tensor;
+  loaded.sequence = part.sequence;
   const plan::ParamTable& table = loaded.params->table();
   std::set<std::string> names;
   for (size_t p = 0; p < table.params.size(); ++p) {

@@ -34,12 +34,14 @@ struct LoadedModel {
   ModelFileInfo info;
   std::shared_ptr<models::LanguageModel> model;
   std::unique_ptr<state::ParamStore> params;
+  plan::ContextPlace sequence;
   plan::TensorPlace tensor = {};  // of the context that it runs in
+  plan::ContextPlace sequence = {};
 };
 
 /// Throws StateError naming file and reason: not one of ours, another model's, cut short, or its
 /// parameters do not have the digest that the file states.
-/// `in_grains`: its layers are computed in the tensor grains that it was trained with, for the same
+/// `in_grains`: its layers are computed in the grains that it was trained with, for the same
 /// bits; else in one.
 LoadedModel load_model(const std::string& path, bool in_grains = true);
 

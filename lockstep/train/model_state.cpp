@@ -52,7 +52,8 @@ ModelState::ModelState(torch::nn::Module& module, const std::vector<plan::Tie>& 
                 },
             .slice_of = options.slice_of,
             .chunk_of = options.chunk_of,
-            .is_part = context.tie != nullptr || context.model != nullptr});
+            .is_part = context.tie != nullptr || context.model != nullptr,
+            .contexts = context.sequence.local});
   }
   inputs_.table = params_->table();
   inputs_.buckets = params_->buckets();

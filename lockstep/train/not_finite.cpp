@@ -26,7 +26,7 @@ std::string samples_not_finite(ProcessGroup& group, const plan::BatchPlan& batch
   std::vector<std::string> mine;
   for (size_t leaf = 0; leaf < leaf_losses.size(); ++leaf) {
     if (std::isfinite(leaf_losses[leaf])) continue;
-    const int64_t first = static_cast<int64_t>(leaf) * leaf_samples;
+    const int64_t first = static_cast<int64_t>(leaf) % batch.grains * leaf_samples;
     mine.push_back(base::str(first, " to ", first + leaf_samples - 1));
   }
   std::vector<std::string> found;

@@ -44,15 +44,16 @@ class Timer {
 StepRunner::StepRunner(const plan::StepInputs& inputs, state::ParamStore& params,
                        state::GradStore& grads, const StepGroups& groups)
     : step_{.steps = plan::step_program(inputs, groups.dp.rank()).steps, .done = {}},
-      batch_(inputs.batch),
-      loss_terms_(groups.has_losses ? plan::leaf_terms(inputs.leaves, groups.dp.rank())
+      leaves_(inputs.leaves),
+      contexts_(inputs.leaves.context_of(groups.dp.rank())),
+      loss_terms_(groups.has_losses ? inputs.leaves.terms_of(groups.dp.rank())
                                     : std::vector<plan::LeafRange>()),
       params_(params),
       grads_(grads),
       groups_(groups),
       norm_(norm_of(params, groups)),
       bucket_ready_(params.buckets().buckets.size()),
-      leaf_losses_(static_cast<size_t>(inputs.batch.grains)) {
+      leaf_losses_(static_cast<size_t>(inputs.leaves.sum_leaves())) {
   for (const plan::UnitStep& step : plan::forward_units(params.layout(), false)) {
     forward_.steps.push_back(plan::step_of(step));
   }
@@ -140,9 +141,7 @@ void StepRunner::run_stage_step(const plan::Step& step, const StepCompute& compu
       const PhaseSpan span(clock_, Phase::forward);
       const at::Tensor losses =
           flow.forward(step, [&](const at::Tensor& input) { return compute.forward(step, input); });
-      if (losses.defined()) {
-        leaf_losses_[static_cast<size_t>(step.leaf)] += sum_in_order(losses.detach());
-      }
+      if (losses.defined()) add_losses(step.leaf, losses.detach());
       return;
     }
     case StepOp::backward: {
@@ -238,7 +237,7 @@ void StepRunner::backward(const at::Tensor& losses, double seed) {
   const plan::Step step = step_.steps[cursor_++];
   LOCKSTEP_ASSERT(step.op == StepOp::backward, "a forward is followed by its backward");
   enter(step);
-  leaf_losses_[static_cast<size_t>(step.leaf)] += sum_in_order(losses);
+  add_losses(step.leaf, losses);
   if (planted(Fault::wrong_divisor)) seed *= groups_.dp.size();
   if (planted(Fault::dropped_micro_batch) && cursor_ > last_backward()) seed = 0;
   const PhaseSpan span(clock_, Phase::backward);
@@ -419,6 +418,14 @@ void StepRunner::await_reductions() {
   reductions_.clear();
 }
 
+void StepRunner::add_losses(int leaf, const at::Tensor& losses) {
+  const int64_t each = losses.numel() / contexts_.size();
+  for (int context = contexts_.lo; context < contexts_.hi; ++context) {
+    leaf_losses_[static_cast<size_t>(leaves_.sum_leaf(leaf, context))] +=
+        sum_in_order(losses.narrow(0, (context - contexts_.lo) * each, each));
+  }
+}
+
 double StepRunner::exchange_losses() {
   const PhaseSpan span(clock_, Phase::reduce_wait);
   std::vector<LeafTerm> terms;
@@ -429,7 +436,7 @@ double StepRunner::exchange_losses() {
   }
   at::Tensor total = at::zeros({1}, at::kDouble);
   ProcessGroup& group = groups_.all != nullptr ? *groups_.all : groups_.dp;
-  group.all_reduce(std::move(terms), batch_.grains, total).wait();
+  group.all_reduce(std::move(terms), leaves_.sum_leaves(), total).wait();
   return total.item<double>();
 }
 

@@ -23,7 +23,8 @@ namespace lockstep {
 
 /// What the program's compute operations do; given by whoever knows the model and the data.
 struct StepCompute {
-  /// The loss of each token of a micro-batch, with its graph. Of a pipeline: the result of
+  /// The loss of each token of a micro-batch, with its graph; of several context grains, those of
+  /// one after the other. Of a pipeline: the result of
   /// `step.chunk` for `input`, which is what the chunk before gave; undefined for the model's
   /// first.
   std::function<at::Tensor(const plan::Step& step, const at::Tensor& input)> forward;
@@ -87,7 +88,7 @@ class StepRunner {
   /// run().
   PhaseClock& clock() { return clock_; }
 
-  /// Of the last run, by leaf; 0 for leaves of other ranks.
+  /// Of the last run, by leaf of the sums; 0 for leaves of other ranks.
   const std::vector<double>& leaf_losses() const { return leaf_losses_; }
 
   /// The operations of the last run, in the order in which they were started.
@@ -112,6 +113,7 @@ class StepRunner {
   void execute(const plan::Step& step);
   bool is_ready(const plan::Step& step) const;
   void await_reductions();
+  void add_losses(int leaf, const at::Tensor& losses);
   double exchange_losses();
   double gradient_norm();
 
@@ -123,7 +125,8 @@ class StepRunner {
   Program step_;
   Program forward_;            // of run_forward
   Program* program_ = &step_;  // at work
-  plan::BatchPlan batch_;
+  plan::LeafSchedule leaves_;
+  plan::LeafRange contexts_;
   std::vector<plan::LeafRange> loss_terms_;
   state::ParamStore& params_;
   state::GradStore& grads_;
@@ -136,7 +139,7 @@ class StepRunner {
   size_t cursor_ = 0;                      // behind the forward or backward under way
   size_t window_end_ = 0;                  // the operations up to here belong to it
   std::vector<bool> bucket_ready_;         // for the leaf at hand
-  std::vector<double> leaf_losses_;        // by leaf; ours only
+  std::vector<double> leaf_losses_;        // by leaf of the sums; ours only
   std::vector<Work> reductions_;
   std::vector<plan::Step> executed_;
   std::vector<TimedStep> timed_;

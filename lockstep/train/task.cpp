@@ -65,13 +65,14 @@ void Task::start(const plan::BatchPlan&, const std::vector<plan::Round>&, int64_
 std::shared_ptr<Task> make_task(const plan::TrainConfig& config, const TaskFactories& own,
                                 const models::ModelPart& part) {
   const std::string& family = config.model.family;
-  const bool whole = part.chunks.empty() && part.tensor.grains == 1;
+  const bool whole = part.chunks.empty() && part.tensor.grains == 1 && part.sequence.grains == 1;
   if (own.contains(family) && !whole) {
-    throw UsageError(base::str("model.family = \"", family,
-                               "\" is the program's own, which lockstep train neither cuts into "
-                               "stages nor divides.\n  This fits: --set parallel.pipeline=1 --set "
-                               "parallel.tensor=1; lockstep::Training::build_layers cuts a list "
-                               "of layers."));
+    throw UsageError(base::str(
+        "model.family = \"", family,
+        "\" is the program's own, which lockstep train neither cuts into "
+        "stages nor divides.\n  This fits: --set parallel.pipeline=1 --set "
+        "parallel.tensor=1 --set parallel.context=1; lockstep::Training::build_layers cuts a list "
+        "of layers."));
   }
   if (const auto found = own.find(family); found != own.end()) {
     std::shared_ptr<Task> task = found->second(config);

@@ -11,6 +11,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
 #include "lockstep/optim/clip.h"
+#include "lockstep/plan/context_bytes.h"
 #include "lockstep/plan/engines.h"
 #include "lockstep/plan/fitting.h"
 #include "lockstep/plan/run_layout.h"
@@ -67,6 +68,7 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   inputs.overlap = config_.comm.overlap;
   plan::set_pipeline(inputs, config_, place_.stage);
   context_.tensor = plan::tensor_place_of(config_, place_.tensor);
+  context_.sequence = plan::context_place_of(config_, place_.context);
   make_groups(context_, plan::shard_options_of(config_, data), place_);
   choose_algorithm(inputs);
   identity_ = {.batch = inputs.batch,
@@ -100,7 +102,7 @@ void Trainer::make_state(plan::StepInputs inputs) {
   std::vector<plan::ModelChunk> chunks;  // that this rank holds
   {
     const memory::KindScope kind(memory::Kind::parameters);
-    models::ModelPart part{.chunks = {}, .tensor = context_.tensor};
+    models::ModelPart part{.chunks = {}, .tensor = context_.tensor, .sequence = context_.sequence};
     if (inputs.pipelined()) part.chunks = plan::chunks_of(config_, place_.stage);
     chunks = part.chunks.empty() ? plan::cut_layers(config_.model.layers, 1) : part.chunks;
     const std::string& synthetic = config_.run.synthetic_compute;
@@ -112,6 +114,7 @@ void Trainer::make_state(plan::StepInputs inputs) {
                                               part.chunks);
     }
   }
+  inputs.context_bytes = context_bytes(chunks);
   std::shared_ptr<StageMessages> messages;
   if (inputs.pipelined()) {
     messages =
@@ -168,6 +171,7 @@ void Trainer::limit_memory() {
   account_.set_limit(limit, [this, limit] {
     std::vector<plan::ParamDeclaration> declared;
     for (const auto& item : task_->module().named_parameters(/*recurse=*/true)) {
+      if (plan::is_further_grain(context_.sequence.local, item.key())) continue;
       declared.push_back({.name = item.key(),
                           .shape = item.value().sizes().vec(),
                           .trainable = item.value().requires_grad(),
@@ -270,7 +274,7 @@ void Trainer::save_if_asked(int64_t steps_done) {
 
 void Trainer::save(int64_t steps_done, const std::string& file) {
   endpoint_.set_status(steps_done, "save");
-  const OutsideBytes before = moved();
+  const plan::GroupBytes before = moved();
   if (context_.world->rank() == 0) {
     save_model(options_.run_folder + "/" + file, state_->whole(),
                {.config = config_,
@@ -284,21 +288,23 @@ void Trainer::save(int64_t steps_done, const std::string& file) {
   count_outside(before);
 }
 
-Trainer::OutsideBytes Trainer::moved() const {
+plan::GroupBytes Trainer::moved() const {
   const auto bytes_of = [](const std::shared_ptr<ProcessGroup>& group) {
     return group ? group->totals().bytes : 0;
   };
   return {.gather = bytes_of(context_.gather),
-          .model = bytes_of(context_.model),
           .tp = bytes_of(context_.tp),
-          .pp = state_->messages() != nullptr ? state_->messages()->totals().bytes : 0};
+          .cp = bytes_of(context_.cp),
+          .pp = state_->messages() != nullptr ? state_->messages()->totals().bytes : 0,
+          .model = bytes_of(context_.model)};
 }
 
-void Trainer::count_outside(const OutsideBytes& before) {
-  const OutsideBytes now = moved();
+void Trainer::count_outside(const plan::GroupBytes& before) {
+  const plan::GroupBytes now = moved();
   outside_.gather += now.gather - before.gather;
   outside_.model += now.model - before.model;
   outside_.tp += now.tp - before.tp;
+  outside_.cp += now.cp - before.cp;
   outside_.pp += now.pp - before.pp;
 }
 
@@ -361,7 +367,7 @@ int64_t Trainer::step_terms() const {
 bool Trainer::evaluate_at(int64_t done) {
   if (task_->validation_samples() == 0) return true;
   endpoint_.set_status(done, "evaluation");
-  const OutsideBytes before = moved();
+  const plan::GroupBytes before = moved();
   const EvaluationResult evaluated =
       evaluate(*task_,
                {.samples = config_.data.eval_batches * config_.data.global_batch,
@@ -388,9 +394,10 @@ std::vector<int64_t> Trainer::tensor_bytes(const std::vector<plan::ModelChunk>& 
   const bool gpt2 = config_.model.family == "gpt2";
   for (const plan::ModelChunk& chunk : chunks) {
     if (!context_.tp) return {};
+    // Each context grain by itself.
     const plan::TensorBytes of =
         plan::tensor_bytes({.batch = config_.data.micro_batch,
-                            .sequence = config_.model.context,
+                            .sequence = config_.model.context / context_.sequence.grains,
                             .width = config_.model.width,
                             .layers = chunk.last_layer - chunk.first_layer,
                             .embeds = chunk.embeds,
@@ -399,7 +406,26 @@ std::vector<int64_t> Trainer::tensor_bytes(const std::vector<plan::ModelChunk>& 
                             .norm_bias = gpt2 && config_.model.bias,
                             .recompute_blocks = config_.memory.recompute == "block"},
                            context_.tensor);
-    bytes.push_back(of.forward + of.backward);
+    bytes.push_back((of.forward + of.backward) * context_.sequence.local.size());
+  }
+  return bytes;
+}
+
+/// The same, among the ranks that divide its sequences.
+std::vector<int64_t> Trainer::context_bytes(const std::vector<plan::ModelChunk>& chunks) const {
+  std::vector<int64_t> bytes;
+  if (!context_.cp) return bytes;
+  const auto& model = config_.model;
+  const int64_t heads =
+      (model.kv_heads > 0 ? model.kv_heads : model.heads) / context_.tensor.grains;
+  for (const plan::ModelChunk& chunk : chunks) {
+    const plan::ContextBytes of = plan::context_bytes(
+        {.sequence = model.context,
+         .heads = config_.data.micro_batch * heads * context_.tensor.local.size(),
+         .width = model.width / model.heads},
+        context_.sequence);
+    const int64_t forwards = config_.memory.recompute == "block" ? 2 : 1;
+    bytes.push_back((forwards * of.forward + of.backward) * (chunk.last_layer - chunk.first_layer));
   }
   return bytes;
 }
@@ -410,7 +436,8 @@ int64_t Trainer::message_bytes() const {
   if (!config_.run.synthetic_compute.empty()) {
     return config_.data.micro_batch * SyntheticCompute::kWidth * 4;
   }
-  const int64_t tokens = config_.data.micro_batch * config_.model.context;
+  const int64_t tokens = config_.data.micro_batch * config_.model.context *
+                         context_.sequence.local.size() / context_.sequence.grains;
   const int64_t whole = tokens * config_.model.width * 4;
   return tensor.sequence ? whole * tensor.local.size() / tensor.grains : whole;
 }
@@ -440,7 +467,12 @@ std::function<void(const std::function<void()>&)> Trainer::run_forward() {
 /// Ranks that hold the same have the same bits.
 void Trainer::require_equal_replicas() {
   if (state_->params().units() == nullptr) {
-    require_equal_bits(*context_.peers, parameters_of(task_->module()));
+    std::vector<NamedTensor> parameters = parameters_of(task_->module());
+    // Further grains share the storage of the first; another rank may have more of them.
+    std::erase_if(parameters, [this](const NamedTensor& parameter) {
+      return plan::is_further_grain(context_.sequence.local, parameter.name);
+    });
+    require_equal_bits(*context_.peers, parameters);
     return;
   }
   // By the world, so that the groups' ledgers hold what steps and evaluations moved.

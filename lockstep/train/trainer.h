@@ -85,6 +85,7 @@ class Trainer {
   bool has_losses(const plan::StepInputs& inputs) const;
   int64_t message_bytes() const;
   std::vector<int64_t> tensor_bytes(const std::vector<plan::ModelChunk>& chunks) const;
+  std::vector<int64_t> context_bytes(const std::vector<plan::ModelChunk>& chunks) const;
   std::function<at::Tensor(const EvaluationOptions::RunChunk&)> stage_pass();
   GroupTotals traffic() const;
   std::vector<GroupTraffic> group_traffic(int64_t steps_done) const;
@@ -129,15 +130,9 @@ class Trainer {
   int64_t own_steps_ = 0;
   int64_t forwards_ = 0;  // of evaluations that gathered
   /// Moved by evaluations and for saving: not a part of steps.
-  struct OutsideBytes {
-    int64_t gather = 0;
-    int64_t model = 0;
-    int64_t tp = 0;
-    int64_t pp = 0;
-  };
-  OutsideBytes moved() const;
-  void count_outside(const OutsideBytes& before);
-  OutsideBytes outside_;
+  plan::GroupBytes outside_;
+  plan::GroupBytes moved() const;
+  void count_outside(const plan::GroupBytes& before);
   int slow_rank_ = -1;  // that was named last, and has not caught up since; -1: none
 };
 

@@ -122,6 +122,7 @@ std::vector<GroupTraffic> Trainer::group_traffic(int64_t steps_done) const {
                       .totals = group->totals(),
                       .planned_bytes = planned.of(group->name()) * steps_done});
     if (group == context_.tp.get()) groups.back().totals.bytes -= outside_.tp;
+    if (group == context_.cp.get()) groups.back().totals.bytes -= outside_.cp;
     if (group == context_.model.get()) groups.back().totals.bytes -= outside_.model;
     if (group == context_.gather.get()) {
       groups.back().planned_bytes +=

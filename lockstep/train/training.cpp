@@ -49,7 +49,8 @@ Mesh Mesh::parse(const std::string& text, std::shared_ptr<ProcessGroup> world) {
   for (const plan::MeshAxis& axis : axes.axes()) {
     if (axis.name == "dp" || axis.name == "pp" || axis.name == "tp") continue;
     throw UsageError(base::str("Mesh \"", text, "\": there is no axis \"", axis.name,
-                               "\".\n  dp divides the batch, pp the layers, tp each layer."));
+                               "\".\n  dp divides the batch, pp the layers, tp each layer; cp, "
+                               "which divides sequences, is an axis of lockstep train."));
   }
   return {std::move(axes), std::move(world)};
 }
@@ -69,7 +70,8 @@ Training::Training(const Mesh& mesh, const TrainingOptions& options) : options_(
       .model = mesh.axes.group_of(rank, sharded ? std::vector<std::string>{"dp", "pp", "tp"}
                                                 : std::vector<std::string>{"pp", "tp"}),
       .stages = mesh.axes.group_of(rank, {"pp"}),
-      .tp = mesh.axes.group_of(rank, {"tp"})};
+      .tp = mesh.axes.group_of(rank, {"tp"}),
+      .cp = {rank}};
   const int tensor_ranks = mesh.axes.size("tp");
   const int grains = options.tensor_grains > 0 ? options.tensor_grains : tensor_ranks;
   if (grains < tensor_ranks) {

@@ -34,7 +34,8 @@ void WitnessRecorder::see_leaf(int param, int leaf, const float* values) {
 }
 
 /// By the place of each element in the whole micro-batch [samples, sequence, width]; divided
-/// activations are [slices, samples, positions of a slice, width].
+/// activations are [slices, samples, positions of a slice, width], of context grains one of these
+/// for each.
 void WitnessRecorder::see_activation(std::string_view layer, const at::Tensor& x) {
   const plan::TensorPlace& tensor = context_.tensor;
   if (!context_.training || (!tensor.sequence && !speaks_)) return;
@@ -45,16 +46,23 @@ void WitnessRecorder::see_activation(std::string_view layer, const at::Tensor& x
                             .leaf = context_.leaf,
                             .micro = context_.micro,
                             .digest = {}};
-  if (values.dim() == 3) {
-    seen.digest.add(seen.name, 0, data, values.numel());
-  } else {
-    const int64_t slices = values.size(0), samples = values.size(1),
-                  run = values.size(2) * values.size(3);
-    const int64_t first = tensor.sequence ? tensor.local.lo : 0;
-    for (int64_t t = 0; t < slices; ++t) {
+  const plan::ContextPlace& place = context_.sequence;
+  const int64_t slices = tensor.grains == 1 ? 1 : values.size(-4);
+  const int64_t samples = values.size(-3), tokens = values.size(-2), width = values.size(-1);
+  const int64_t first = tensor.sequence ? tensor.local.lo : 0;
+  const int64_t count = tensor.grains * tokens;  // of a grain
+  const float* token = data;
+  for (int grain = place.local.lo; grain < place.local.hi; ++grain) {
+    const auto halves = plan::tokens_of(grain, place.grains, count * place.grains);
+    for (int64_t t = first; t < first + slices; ++t) {
       for (int64_t b = 0; b < samples; ++b) {
-        seen.digest.add(seen.name, (b * tensor.grains + first + t) * run,
-                        data + (t * samples + b) * run, run);
+        for (int64_t i = t * tokens; i < (t + 1) * tokens; ++i, token += width) {
+          int64_t position = i;
+          if (place.grains > 1) {
+            position = i < count / 2 ? halves[0].lo + i : halves[1].lo + i - count / 2;
+          }
+          seen.digest.add(seen.name, (b * count * place.grains + position) * width, token, width);
+        }
       }
     }
   }

@@ -104,6 +104,7 @@ int evaluate_file(const Environment& environment, const std::string& file, std::
     LanguageTask task(loaded.model, nullptr, tokens, config.model.context, loaded.info.vocab);
     RankContext context;
     context.tensor = loaded.tensor;
+    context.sequence = loaded.sequence;
     context.world = std::make_shared<ProcessGroup>(endpoint.world());
     const EvaluationResult evaluated =
         evaluate(task,

@@ -2,7 +2,7 @@
 /// order of each rank's own. Every element of every result is checked.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <deque>
 #include <functional>

@@ -1,7 +1,7 @@
 /// What the tests of models share: a context without groups, and weights that need no generator.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <map>

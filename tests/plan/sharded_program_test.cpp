@@ -166,12 +166,15 @@ TEST(ShardedProgram, GivesTheBitsOfTheTreeInEveryLayout) {
 TEST(LeafRounds, HoldAsManySlicesAsABinaryCounter) {
   for (const int ranks : {1, 2, 4, 8}) {
     for (int rounds = 1; rounds <= 16; ++rounds) {
-      const LeafRounds plan = plan_leaf_rounds(ranks * rounds, {0, ranks * rounds}, ranks);
-      EXPECT_LE(plan.levels, FoldStack::levels_needed(rounds) + 1);
+      const LeafRounds plan =
+          plan_leaf_rounds(plan_leaves(ranks * rounds, ranks, LeafAssignment::round_robin),
+                           {0, ranks * rounds}, ranks);
+      EXPECT_LE(plan.levels, std::bit_width(static_cast<unsigned>(rounds)) + 1);
       EXPECT_EQ(plan.kept, (std::vector<LeafRounds::Kept>{{{0, ranks * rounds}, 0}}));
     }
   }
-  EXPECT_EQ(plan_leaf_rounds(4, {0, 4}, 4).levels, 1) << "one leaf a rank: the sum itself";
+  EXPECT_EQ(plan_leaf_rounds(plan_leaves(4, 4, LeafAssignment::round_robin), {0, 4}, 4).levels, 1)
+      << "one leaf a rank: the sum itself";
 }
 
 int64_t state_bytes_moved(const StepInputs& inputs) {

@@ -96,41 +96,6 @@ TEST(SumTree, RefusesWhatIsNoSetOfNodes) {
   EXPECT_THROW(evaluation(0, {{0, 1}}), UsageError);
 }
 
-TEST(FoldStack, FollowsThePictureInTheHeader) {
-  FoldStack stack(6);
-  const std::vector<std::pair<int, int>> level_and_merges = {{0, 0}, {1, 1}, {1, 0},
-                                                             {2, 2}, {1, 0}, {2, 2}};
-  for (const auto& [level, merges] : level_and_merges) {
-    EXPECT_FALSE(stack.complete());
-    EXPECT_EQ(stack.level(), level);
-    EXPECT_EQ(stack.push(), merges);
-  }
-  EXPECT_TRUE(stack.complete());
-}
-
-TEST(FoldStack, LevelsNeededIsExact) {
-  EXPECT_EQ(FoldStack::levels_needed(0), 0);
-  for (int leaves = 1; leaves <= 600; ++leaves) {
-    FoldStack stack(leaves);
-    int highest = -1;
-    int merges = 0;
-    while (!stack.complete()) {
-      highest = std::max(highest, stack.level());
-      merges += stack.push();
-    }
-    ASSERT_EQ(highest + 1, FoldStack::levels_needed(leaves)) << leaves;
-    ASSERT_EQ(merges, leaves - 1);
-  }
-}
-
-TEST(FoldStack, EndsInTheBitsOfTheTree) {
-  for (int leaves = 1; leaves <= 40; ++leaves) {
-    const auto values =
-        unlike_values<float>(static_cast<size_t>(leaves), static_cast<unsigned>(leaves));
-    ASSERT_EQ(bits(folded(values, {0, leaves})), bits(reference_sum(values, 0, leaves))) << leaves;
-  }
-}
-
 // Leaves dealt to ranks in any way at all: who holds what never shows in the sum.
 RC_GTEST_PROP(SumTree, AnyHoldersGiveTheBitsOfTheTree, ()) {
   const int leaves = *rc::gen::inRange(1, 41);

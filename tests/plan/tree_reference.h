@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "lockstep/plan/leaf_rounds.h"
 #include "lockstep/plan/sum_plan.h"
 #include "lockstep/plan/sum_tree.h"
 
@@ -31,15 +32,19 @@ std::vector<Real> unlike_values(size_t count, unsigned seed) {
   return values;
 }
 
-/// The sum over `range`, a node of the tree, folded as a rank does: leaf by leaf on a FoldStack.
+/// The sum over `range` of leaves, folded as a rank does that holds them all.
 template <class Real>
 Real folded(const std::vector<Real>& leaves, LeafRange range) {
-  FoldStack stack(range.size());
-  std::vector<Real> levels(static_cast<size_t>(FoldStack::levels_needed(range.size())));
-  for (int leaf = range.lo; leaf < range.hi; ++leaf) {
-    auto top = static_cast<size_t>(stack.level());
-    levels.at(top) = leaves[static_cast<size_t>(leaf)];
-    for (int merges = stack.push(); merges > 0; --merges, --top) levels[top - 1] += levels[top];
+  const LeafRounds folds =
+      plan_local_folds(plan_leaves(range.size(), 1, LeafAssignment::contiguous), 0);
+  std::vector<Real> levels(static_cast<size_t>(folds.levels));
+  for (const auto& round : folds.rounds) {
+    const RoundNode& leaf = round.at(0);
+    levels.at(static_cast<size_t>(leaf.level)) =
+        leaves[static_cast<size_t>(range.lo + leaf.leaves.lo)];
+    for (const AddStep step : leaf.additions) {
+      levels.at(static_cast<size_t>(step.into)) += levels.at(static_cast<size_t>(step.from));
+    }
   }
   return levels.at(0);
 }

@@ -3,13 +3,17 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/gelu.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/unbind.h>
 
 #include <cmath>
 
+#include "lockstep/parallel/context/ring_attention.h"
 #include "lockstep/parallel/tensor/run_dropout.h"
 #include "lockstep/torch_inside/layer_scope.h"
 #include "lockstep/torch_inside/recompute.h"
@@ -73,7 +77,7 @@ at::Tensor DecoderBlock::forward(const at::Tensor& x, const DecoderConstants& co
                                  const RankContext& context) const {
   const parallel::TensorGroup group = group_of(context);
   const at::Tensor y = x + attention(ln_1_->forward(group, x), constants, context);
-  return y + feed_forward(ln_2_->forward(group, y), context);
+  return y + feed_forward(ln_2_->forward(group, y), constants.tokens, context);
 }
 
 at::Tensor DecoderBlock::attention(const at::Tensor& x, const DecoderConstants& constants,
@@ -88,7 +92,8 @@ at::Tensor DecoderBlock::attention(const at::Tensor& x, const DecoderConstants& 
     const int grain = group.place.local.lo + static_cast<int>(mixed.size());
     mixed.push_back(attend(std::move(of_grain), grain, stream, constants, context));
   }
-  return residual_dropout(attn_->out->by_columns(group, mixed), stream, attn_path_, context);
+  return residual_dropout(attn_->out->by_columns(group, mixed), stream, constants.tokens,
+                          attn_path_, context);
 }
 
 /// One copy brings each head's rows together; products then run on plain matrices.
@@ -113,8 +118,7 @@ DecoderBlock::Heads DecoderBlock::heads_of(at::Tensor y, const Stream& stream,
 at::Tensor DecoderBlock::attend(at::Tensor y, int grain, const Stream& stream,
                                 const DecoderConstants& constants,
                                 const RankContext& context) const {
-  const auto [T, B, s, D] = stream;
-  const int64_t h = settings_.heads / T, K = D / settings_.heads;
+  const int64_t B = stream.B;
   const Heads heads = heads_of(std::move(y), stream, constants);
   const auto mix = [self = shared_from_this(), this, grain, samples = B, mask = constants.mask,
                     context](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
@@ -123,6 +127,13 @@ at::Tensor DecoderBlock::attend(at::Tensor y, int grain, const Stream& stream,
   const at::Tensor mixed = settings_.recompute == plan::Recompute::selective
                                ? checkpoint(mix, heads.q, heads.k, heads.v)
                                : mix(heads.q, heads.k, heads.v);
+  return heads_to_rows(mixed, stream);
+}
+
+/// What a grain's heads give, as rows of its column-parallel map.
+at::Tensor DecoderBlock::heads_to_rows(const at::Tensor& mixed, const Stream& stream) const {
+  const auto [T, B, s, D] = stream;
+  const int64_t h = settings_.heads / T, K = D / settings_.heads;
   const at::Tensor rows = mixed.view({B, h, T, s, K}).permute({2, 0, 3, 1, 4});
   return T == 1 ? rows.reshape({B, s, h * K}) : rows.reshape({T, B, s, h * K});
 }
@@ -141,7 +152,8 @@ at::Tensor DecoderBlock::core(const Heads& heads, int grain, int64_t samples,
   return at::bmm(shares, heads.v);
 }
 
-at::Tensor DecoderBlock::feed_forward(const at::Tensor& x, const RankContext& context) const {
+at::Tensor DecoderBlock::feed_forward(const at::Tensor& x, const GrainTokens& tokens,
+                                      const RankContext& context) const {
   const torch_inside::LayerScope layer(mlp_path_);
   const parallel::TensorGroup group = group_of(context);
   std::vector<at::Tensor> inner =
@@ -154,16 +166,120 @@ at::Tensor DecoderBlock::feed_forward(const at::Tensor& x, const RankContext& co
       h = at::silu(gate_up[0]) * gate_up[1];
     }
   }
-  return residual_dropout(mlp_->out->by_columns(group, inner), stream_of(x), mlp_path_, context);
+  return residual_dropout(mlp_->out->by_columns(group, inner), stream_of(x), tokens, mlp_path_,
+                          context);
 }
 
 at::Tensor DecoderBlock::residual_dropout(const at::Tensor& x, const Stream& stream,
-                                          const std::string& layer,
+                                          const GrainTokens& tokens, const std::string& layer,
                                           const RankContext& context) const {
   const auto [T, B, s, D] = stream;
+  const plan::LeafRange slices = group_of(context).slices();
+  const std::vector<parallel::Run> runs = tokens.grains > 1
+                                              ? tokens.runs(slices, settings_.tensor.grains, B, D)
+                                              : parallel::token_runs(slices, B, s * D);
+  return parallel::run_dropout(x, runs, settings_.dropout, context, layer, "residual");
+}
+
+// ---- over context grains ----
+
+/// Of all tensor grains of this rank, one behind the other: q [n, G, S, K], k and v [n, S, K] with
+/// n = tensor grains x samples x heads of keys.
+DecoderBlock::Heads DecoderBlock::grain_heads(const at::Tensor& x,
+                                              const DecoderConstants& constants,
+                                              const RankContext& context) const {
+  const torch_inside::LayerScope layer(attn_path_);
   const parallel::TensorGroup group = group_of(context);
-  return parallel::run_dropout(x, parallel::token_runs(group.slices(), B, s * D), settings_.dropout,
-                               context, layer, "residual");
+  const Stream stream = stream_of(x);
+  std::vector<at::Tensor> q, k, v;
+  for (at::Tensor& of_grain : attn_->in->by_rows(group, ln_1_->forward(group, x),
+                                                 {.gather_again = settings_.gather_again})) {
+    const Heads heads = heads_of(std::move(of_grain), stream, constants);
+    q.push_back(heads.q);
+    k.push_back(heads.k);
+    v.push_back(heads.v);
+  }
+  Heads all{at::cat(q), at::cat(k), at::cat(v)};
+  all.q = all.q.view({all.k.size(0), -1, all.k.size(1), all.k.size(2)});
+  return all;
+}
+
+/// The rest of the layer for a grain, whose attention gave `mixed` [n, G, S, K].
+at::Tensor DecoderBlock::after_attention(const at::Tensor& x, const at::Tensor& mixed,
+                                         const DecoderConstants& constants,
+                                         const RankContext& context) const {
+  const parallel::TensorGroup group = group_of(context);
+  at::Tensor y;
+  {
+    const torch_inside::LayerScope layer(attn_path_);
+    const Stream stream = stream_of(x);
+    std::vector<at::Tensor> rows;
+    for (const at::Tensor& of_grain : mixed.chunk(group.local())) {
+      rows.push_back(heads_to_rows(of_grain.flatten(0, 1), stream));
+    }
+    y = x + residual_dropout(attn_->out->by_columns(group, rows), stream, constants.tokens,
+                             attn_path_, context);
+  }
+  return y + feed_forward(ln_2_->forward(group, y), constants.tokens, context);
+}
+
+/// Dropout of probabilities [n, G, rows, columns]: a row of a head is a run of the sample's
+/// [H, S, S].
+at::Tensor DecoderBlock::kept_shares(int64_t samples, plan::TokenRange queries,
+                                     plan::TokenRange keys, int64_t sequence,
+                                     const RankContext& context) const {
+  const plan::TensorPlace& tensor = settings_.tensor;
+  const int64_t heads = settings_.heads / tensor.grains;
+  std::vector<parallel::Run> runs;
+  for (int64_t grain = tensor.local.lo; grain < tensor.local.hi; ++grain) {
+    for (int64_t sample = 0; sample < samples; ++sample) {
+      for (int64_t head = grain * heads; head < (grain + 1) * heads; ++head) {
+        for (int64_t row = queries.lo; row < queries.hi; ++row) {
+          runs.push_back({sample, (head * sequence + row) * sequence + keys.lo});
+        }
+      }
+    }
+  }
+  const int64_t of_keys = samples * tensor.local.size() * settings_.kv_heads / tensor.grains;
+  const at::Tensor ones = at::ones(
+      {of_keys, settings_.heads / settings_.kv_heads, queries.hi - queries.lo, keys.hi - keys.lo});
+  return parallel::run_dropout(ones, runs, settings_.dropout, context, attn_path_, "probabilities");
+}
+
+at::Tensor forward_grains(const std::vector<std::shared_ptr<const DecoderBlock>>& blocks,
+                          const at::Tensor& x, const std::vector<DecoderConstants>& constants,
+                          const RankContext& context) {
+  const std::shared_ptr<const DecoderBlock> first = blocks.front();
+  std::vector<at::Tensor> q, k, v;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const DecoderBlock::Heads heads =
+        blocks[i]->grain_heads(x.select(0, static_cast<int64_t>(i)), constants[i], context);
+    q.push_back(heads.q);
+    k.push_back(heads.k);
+    v.push_back(heads.v);
+  }
+  parallel::RingOptions options{.scale = 1 / std::sqrt(static_cast<double>(q[0].size(-1))),
+                                .keep = {}};
+  if (first->settings_.dropout > 0 && context.training) {
+    options.keep = [first, samples = first->stream_of(x.select(0, 0)).B,
+                    sequence = constants[0].tokens.sequence,
+                    context](plan::TokenRange queries, plan::TokenRange keys) {
+      return first->kept_shares(samples, queries, keys, sequence, context);
+    };
+  }
+  at::Tensor mixed;
+  {
+    const torch_inside::LayerScope layer(first->attn_path_);
+    mixed = parallel::ring_attention({context.cp, first->settings_.sequence}, at::stack(q),
+                                     at::stack(k), at::stack(v), options);
+  }
+  std::vector<at::Tensor> out;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const auto grain = static_cast<int64_t>(i);
+    out.push_back(blocks[i]->after_attention(x.select(0, grain), mixed.select(0, grain),
+                                             constants[i], context));
+  }
+  return at::stack(out);
 }
 
 }  // namespace lockstep::models

@@ -16,6 +16,7 @@
 
 #include "lockstep/comm/rank_context.h"
 #include "lockstep/models/decoder.h"
+#include "lockstep/models/detail/grain_tokens.h"
 #include "lockstep/models/detail/rotary.h"
 #include "lockstep/models/layers.h"
 
@@ -25,6 +26,7 @@ namespace lockstep::models {
 struct DecoderConstants {
   at::Tensor mask;     // [heads of a key * S, S]: 0, and -inf where a query would see a later key
   RotaryTable rotary;  // of llama
+  GrainTokens tokens;  // over context grains, which have no mask
 };
 
 // Shapes: B samples, S sequence, D width, H heads, J heads of keys, G = H / J, K width of a head,
@@ -34,6 +36,12 @@ struct DecoderBlock final : torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x, const DecoderConstants& constants,
                      const RankContext& context) const;
+
+  /// The same over the context grains [c, ...] of this rank, each with its block: the same layer.
+  friend at::Tensor forward_grains(const std::vector<std::shared_ptr<const DecoderBlock>>& blocks,
+                                   const at::Tensor& x,
+                                   const std::vector<DecoderConstants>& constants,
+                                   const RankContext& context);
 
  private:
   struct Pair;
@@ -47,9 +55,17 @@ struct DecoderBlock final : torch::nn::Module {
 
   at::Tensor attention(const at::Tensor& x, const DecoderConstants& constants,
                        const RankContext& context) const;
-  at::Tensor feed_forward(const at::Tensor& x, const RankContext& context) const;
-  at::Tensor residual_dropout(const at::Tensor& x, const Stream& stream, const std::string& layer,
-                              const RankContext& context) const;
+  at::Tensor feed_forward(const at::Tensor& x, const GrainTokens& tokens,
+                          const RankContext& context) const;
+  at::Tensor residual_dropout(const at::Tensor& x, const Stream& stream, const GrainTokens& tokens,
+                              const std::string& layer, const RankContext& context) const;
+  at::Tensor heads_to_rows(const at::Tensor& mixed, const Stream& stream) const;
+  Heads grain_heads(const at::Tensor& x, const DecoderConstants& constants,
+                    const RankContext& context) const;
+  at::Tensor after_attention(const at::Tensor& x, const at::Tensor& mixed,
+                             const DecoderConstants& constants, const RankContext& context) const;
+  at::Tensor kept_shares(int64_t samples, plan::TokenRange queries, plan::TokenRange keys,
+                         int64_t sequence, const RankContext& context) const;
 
   Heads heads_of(at::Tensor y, const Stream& stream, const DecoderConstants& constants) const;
   at::Tensor attend(at::Tensor y, int grain, const Stream& stream,
@@ -67,5 +83,9 @@ struct DecoderBlock final : torch::nn::Module {
   std::shared_ptr<Norm> ln_2_;
   std::shared_ptr<Pair> mlp_;
 };
+
+at::Tensor forward_grains(const std::vector<std::shared_ptr<const DecoderBlock>>& blocks,
+                          const at::Tensor& x, const std::vector<DecoderConstants>& constants,
+                          const RankContext& context);
 
 }  // namespace lockstep::models

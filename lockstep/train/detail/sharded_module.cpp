@@ -215,12 +215,13 @@ void ShardedModule::make_gradients() {
     if (table.params[p].trainable) uses[p].push_back(parameters[p].tensor);
   }
   const int ranks = group->size();
+  const plan::LeafSchedule leaves =
+      plan::plan_leaves(ranks, ranks, plan::LeafAssignment::round_robin);
   grads = std::make_unique<state::GradStore>(
-      table, buckets, uses, *reducing,
-      plan::plan_leaves(ranks, ranks, plan::LeafAssignment::round_robin),
+      table, buckets, uses, *reducing, leaves,
       state::GradStoreOptions{.arrivals = state::Arrivals::Promise::guessed,
                               .shards = &layout,
-                              .rounds = plan::plan_leaf_rounds(ranks, all_ranks(*group), ranks),
+                              .rounds = plan::plan_leaf_rounds(leaves, all_ranks(*group), ranks),
                               .owner = "the module that fully_shard has divided",
                               .handle = "h"});
   grads->on_bucket_ready([this](int bucket) { reduce_ready(bucket); });
