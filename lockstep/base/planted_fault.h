@@ -45,6 +45,10 @@ enum class Fault {
   local_positions,
   local_targets,
   local_softmax,
+  same_context_positions,
+  skipped_visitor,
+  gradients_not_home,
+  lost_context_grain,
 };
 
 struct FaultName {
@@ -114,6 +118,14 @@ inline constexpr std::array kFaults = {
               "a vocabulary grain takes target ids for its own rows"},
     FaultName{Fault::local_softmax, "local-softmax",
               "the softmax is over the rank's own part of the vocabulary"},
+    FaultName{Fault::same_context_positions, "same-context-positions",
+              "every context grain has the positions of the first"},
+    FaultName{Fault::skipped_visitor, "skipped-visitor",
+              "the keys of the neighbour on the ring are not attended to"},
+    FaultName{Fault::gradients_not_home, "gradients-not-home",
+              "what other ranks add to the gradients of keys and values is lost"},
+    FaultName{Fault::lost_context_grain, "lost-context-grain",
+              "a context grain's gradients do not join the sum"},
 };
 
 inline std::atomic<Fault> planted_fault = Fault::none;

@@ -13,6 +13,7 @@
 
 #include "lockstep/base/assert.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
 #include "lockstep/models/detail/decoder_block.h"
 #include "lockstep/models/detail/grain_tokens.h"
@@ -295,7 +296,9 @@ at::Tensor Decoder::embed_grain(size_t index, const at::Tensor& ids_BS,
                                 const RankContext& context) const {
   const GrainTokens tokens = tokens_of(index, ids_BS.size(1));
   const Weights& weights = weights_[index];
-  const at::Tensor positions = weights.wpe ? tokens.of(weights.wpe->weight, 0) : at::Tensor();
+  GrainTokens seen = tokens;
+  if (base::planted(base::Fault::same_context_positions) && context.cp) seen.grain = 0;
+  const at::Tensor positions = weights.wpe ? seen.of(weights.wpe->weight, 0) : at::Tensor();
   const at::Tensor x = embed_rows(weights, tokens.of(ids_BS, 1), positions, context);
   return parallel::run_dropout(x,
                                tokens.runs(group_of(context).slices(), settings_.tensor.grains,

@@ -284,7 +284,8 @@ void GradStore::fold(int bucket, int leaf) {
       free_leaf_buffer(bucket, of_sums);
     }
     see_leaf(bucket, of_sums);
-    if (planted(Fault::lost_leaf) && !place.additions.empty()) {
+    const bool lost = planted(Fault::lost_context_grain) && group_.size() > 1 && context > 0;
+    if (lost || (planted(Fault::lost_leaf) && !place.additions.empty())) {
       on_level(place.level, bucket).zero_();
     }
     for (const plan::AddStep step : place.additions) {

@@ -50,6 +50,7 @@ TEST(Verify, LayoutsOfEveryKindComputeWhatOneRankComputes) {
   expect_equal(4, {"parallel.pipeline=2", "parallel.tensor=2", "numerics.tensor_grains=4"});
   expect_equal(4, {"parallel.pipeline=2", "parallel.schedule=interleaved", "parallel.chunks=2"});
   expect_equal(4, {"parallel.shard=zero3", "parallel.replicas=2", "memory.recompute=selective"});
+  expect_equal(4, {"parallel.context=2", "parallel.shard=zero3", "numerics.context_grains=3"});
 }
 
 /// A layout in which the fault acts, and what of a step is the first to show it.
@@ -72,6 +73,7 @@ const Arguments kZero3 = {"parallel.shard=zero3"};
 const Arguments kTensor = {"parallel.tensor=2"};
 const Arguments kSequence = {"parallel.tensor=2", "parallel.sequence=true"};
 
+const Arguments kContext = {"parallel.context=2"};
 const Arguments kFourSlices = {"parallel.tensor=2", "parallel.sequence=true",
                                "numerics.tensor_grains=4"};
 
@@ -116,6 +118,10 @@ const std::vector<Planted>& planted() {
       {"local-positions", 2, kSequence, kForward},
       {"local-targets", 2, kTensor, kForward},
       {"local-softmax", 2, kTensor, kForward},
+      {"same-context-positions", 2, kContext, kForward},
+      {"skipped-visitor", 2, kContext, kForward},
+      {"gradients-not-home", 2, kContext, kLeaf, "attn"},
+      {"lost-context-grain", 2, kContext, kSum},
   };
   return all;
 }
@@ -202,12 +208,16 @@ TEST(Verify, SettingsThatDoNotFitAreRefusedAsEverywhere) {
 TEST(LongVerify, EveryMeshUpToEightRanks) {
   for (const int tensor : {1, 2, 4}) {
     for (const int pipeline : {1, 2, 4}) {
-      for (int data = 1; tensor * pipeline * data <= 8; ++data) {
-        for (const char* shard : {"none", "zero1", "zero2", "zero3"}) {
-          expect_equal(tensor * pipeline * data,
-                       {"parallel.tensor=" + std::to_string(tensor),
-                        "parallel.pipeline=" + std::to_string(pipeline),
-                        "parallel.shard=" + std::string(shard), "data.global_batch=32"});
+      for (const int context : {1, 2, 4}) {
+        const int part = tensor * pipeline * context;
+        for (int data = 1; part * data <= 8; ++data) {
+          for (const char* shard : {"none", "zero1", "zero2", "zero3"}) {
+            expect_equal(part * data, {"parallel.tensor=" + std::to_string(tensor),
+                                       "parallel.pipeline=" + std::to_string(pipeline),
+                                       "parallel.context=" + std::to_string(context),
+                                       "parallel.shard=" + std::string(shard),
+                                       "data.global_batch=32"});
+          }
         }
       }
     }

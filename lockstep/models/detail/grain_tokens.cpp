@@ -4,8 +4,6 @@
 
 #include <numeric>
 
-#include "lockstep/base/planted_fault.h"
-
 namespace lockstep::models {
 
 int64_t GrainTokens::position(int64_t index) const {

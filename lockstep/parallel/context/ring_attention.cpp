@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
 #include "lockstep/parallel/context/detail/ring_run.h"
 #include "lockstep/parallel/tensor/detail/kept.h"
@@ -18,6 +19,8 @@
 namespace lockstep::parallel {
 namespace {
 
+using base::Fault;
+using base::planted;
 using plan::GrainPair;
 using plan::HalfPair;
 using plan::RingStep;
@@ -169,6 +172,8 @@ struct RingAttention final : torch::autograd::Function<RingAttention> {
     Online online(scaled);
     detail::go_round(
         layer.group, detail::packed(k, v), [&](const RingStep& step, const at::Tensor& run) {
+          const bool is_home = step.visitor == plan::context_rank(layer.group.place);
+          if (planted(Fault::skipped_visitor) && !is_home) return;
           const int first = layer.group.place.by_rank[static_cast<size_t>(step.visitor)].lo;
           for (const GrainPair pair : step.pairs) {
             for (const HalfPair half : plan::half_pairs(pair)) {
@@ -213,6 +218,8 @@ struct RingAttention final : torch::autograd::Function<RingAttention> {
         }
       }
       if (moves > 0) {
+        const bool is_home = step.visitor == plan::context_rank(group.place);
+        if (planted(Fault::gradients_not_home) && !is_home) sums.wait().zero_();
         sums = detail::pass_on(group, sums.wait(), step.visitor);
         --moves;
       }
