@@ -5,9 +5,10 @@
 ///     backward   the same again, and gradients of all         (S - s) 2 n K 4 + S 2 n K 4
 ///
 /// Gradients come by once a rank and then home, so a rank reads those of its own tokens too. One
-/// rank alone moves nothing.                                 test:
-/// RingAttention.LedgerEqualsThePlan
+/// rank alone moves nothing. Where attention is computed again in backward, its forward moves once
+/// more.
 ///
+/// Test    RingAttention.LedgerEqualsThePlan
 /// Source  Liu et al. 2023, arXiv:2310.01889;  docs/concepts/context.md
 #pragma once
 

@@ -15,7 +15,7 @@
 /// So a sum over keys (the result, the gradient of queries) and a sum over queries (the gradients
 /// of keys and values, which travel with them) is a chain over grains that no layout changes.
 ///
-/// Moves   a pair is two blocks of half-grains, three if it is a grain with itself: 2 C + 1 blocks
+/// Work    a pair is two blocks of half-grains, three if it is a grain with itself: 2 C + 1 blocks
 ///         for every grain                              test: RingSteps.EveryGrainDoesItsShare
 /// Source  Liu et al. 2023, arXiv:2310.01889;  docs/concepts/context.md
 #pragma once

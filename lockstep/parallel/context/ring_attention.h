@@ -19,9 +19,9 @@
 ///         while it runs three runs of keys and values, in backward two of their gradients
 /// Order   plan/ring_steps.h: chains over grains. Products have a block's own shape, so for one C
 ///         every number of ranks gives the same bits
-/// Source  Liu et al. 2023, arXiv:2310.01889 (the ring); Brandon et al. 2023, arXiv:2311.09431
-/// (equal
-///         shares); Dao et al. 2022, arXiv:2205.14135 (backward); docs/concepts/context.md
+/// Source  Liu et al. 2023, arXiv:2310.01889 (the ring); Dao et al. 2022, arXiv:2205.14135
+///         (backward); Brandon et al. 2023, arXiv:2311.09431 (equal shares);
+///         docs/concepts/context.md
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -57,7 +57,8 @@ struct RingOptions {
 ///          s = S / C tokens of a grain, its low half first
 /// k, v     [c, n, s, K]
 /// returns  [c, n, G, s, K]
-/// throws   UsageError: shapes or types that do not fit, found before any byte is sent
+/// throws   UsageError: shapes or types that do not fit, found before any byte is sent; what keep
+///          gives, found in the first block
 at::Tensor ring_attention(const ContextGroup& group, const at::Tensor& q, const at::Tensor& k,
                           const at::Tensor& v, const RingOptions& options);
 
