@@ -34,7 +34,6 @@ struct LoadedModel {
   ModelFileInfo info;
   std::shared_ptr<models::LanguageModel> model;
   std::unique_ptr<state::ParamStore> params;
-  plan::ContextPlace sequence;
   plan::TensorPlace tensor = {};  // of the context that it runs in
   plan::ContextPlace sequence = {};
 };
