@@ -12,6 +12,7 @@
 #include "lockstep/cli/joined.h"
 #include "lockstep/cli/machine.h"
 #include "lockstep/cli/run_folder.h"
+#include "lockstep/cli/run_placement.h"
 #include "lockstep/cli/run_plan.h"
 #include "lockstep/cli/schedule_file.h"
 #include "lockstep/launch/mpi_start.h"
@@ -22,6 +23,7 @@ namespace {
 
 struct TrainArguments {
   ConfigSources sources;
+  std::string topology;  // a file; empty: what is seen from here
   int ranks = 1;
   bool ranks_given = false;
   bool json = false;
@@ -41,6 +43,8 @@ bool parse(const std::vector<std::string>& args, TrainArguments& parsed) {
   app.add_option("--set", parsed.sources.sets, "SECTION.KEY=VALUE, over all other settings")
       ->allow_extra_args(false)
       ->take_all();
+  app.add_option("--topology", parsed.topology,
+                 "warn of a layout that does not fit the hosts and links of this TOML file");
   app.add_flag("--json", parsed.json, "one object on stdout at the end");
   app.add_flag_callback(
       "--profile", [&] { parsed.sources.sets.push_back("log.profile=true"); },
@@ -139,14 +143,17 @@ int lead(TrainArguments args, const std::optional<launch::Place>& place) {
   }
   read_schedule(resolved.config);
   plan::check(config, args.ranks);
-  const std::string algorithms =
-      follow_table(resolved.config, args.ranks, place ? hosts_of(*place) : 1);
+  const int hosts = place ? hosts_of(*place) : 1;
+  const std::string algorithms = follow_table(resolved.config, args.ranks, hosts);
+  const std::string misplaced = placement_warnings(
+      config, args.ranks, {.file = args.topology, .hosts = hosts, .joined = place.has_value()});
   // What a model of one's own needs, and reads, its program knows.
   const bool ours = config.run.worker.empty() && config.run.synthetic_compute.empty();
   if (ours) require_memory(config, args.ranks);
   const RunData data = ours ? open_data(config) : RunData{};
   if (args.dry_run) {
     say(algorithms);
+    say(misplaced);
     return dry_run(args, config, data);
   }
 
@@ -156,6 +163,7 @@ int lead(TrainArguments args, const std::optional<launch::Place>& place) {
   std::fprintf(stderr, "run %s, %d %s\n", folder.c_str(), args.ranks,
                args.ranks == 1 ? "rank" : "ranks");
   say(algorithms);
+  say(misplaced);
   const JoinedRun run{folder, worker, config.comm.engine, config.comm.timeout_s};
   const launch::Share share = place ? start_joined(*place, run) : launch::Share{};
   const int code = run_ranks(run, place ? 1 : args.ranks, share);

@@ -148,7 +148,8 @@ MeshWarning warning(const Placement& placement, const LaidAxis& axis, LinkLevel 
           .what = base::str(axis.name, " group ", group_text(axis.group), " crosses ",
                             crossed_by(axis.slowest), " ",
                             speed_text(placement.topology.link(axis.slowest)), " while "),
-          .help = {}};
+          .help = {},
+          .placing = {}};
 }
 
 /// `axis` has slower links than `outer`, which belongs outside of it.
@@ -169,10 +170,14 @@ MeshWarning outside(const Placement& placement, const LaidAxis& axis, LinkLevel 
                                     axis.block(), " ranks")
                         : base::str(axis.name, " asks for links inside a ", name_of(asks));
   const int size = size_that_fits(placement, axis, asks);
-  if (size > 1 || !has_room) made.help = base::str("use ", axis.name, "=", size);
+  if (size > 1 || !has_room) {
+    made.fitting_size = size;
+    made.help = base::str("use ", axis.name, "=", size);
+  }
   if (has_room) {
-    made.help += base::str(made.help.empty() ? "" : ", or ", "place a multiple of ", axis.block(),
-                           " ranks in each ", name_of(asks));
+    made.placing =
+        base::str("place a multiple of ", axis.block(), " ranks in each ", name_of(asks));
+    made.help += (made.help.empty() ? "" : ", or ") + made.placing;
   }
   return made;
 }

@@ -18,6 +18,9 @@ struct MeshWarning {
   LinkLevel asks = LinkLevel::host;
   std::string what;
   std::string help;
+  int fitting_size =
+      0;                // of the axis: a part of it that stays where it belongs; 0: none is advised
+  std::string placing;  // the part of `help` that changes no mesh
 };
 
 /// At most one warning for each axis, from outside in. An axis asks

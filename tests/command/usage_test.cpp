@@ -62,6 +62,10 @@ INSTANTIATE_TEST_SUITE_P(
                 {"train", "--preset", "nano", "-n", "2", "--set", "comm.table=nowhere.toml"},
                 2,
                 {"nowhere.toml", "lockstep bench --tune"}},
+        Mistake{"NoSuchTopology",
+                {"train", "--preset", "nano", "-n", "2", "--topology", "nowhere.toml"},
+                2,
+                {"nowhere.toml"}},
         Mistake{"NoFolderForATable",
                 {"bench", "--tune", "nowhere/t.toml", "-n", "2", "--iters", "1000000"},
                 3,
@@ -104,6 +108,31 @@ TEST(Usage, DryRunStartsNothing) {
       {"train", "--preset", "nano", "-n", "3", "--dry-run", "--set", "run.dir=" + runs.path()});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_TRUE(std::filesystem::is_empty(runs.path()));
+}
+
+/// Once: by rank 0, before the first step.
+TEST(Usage, ALayoutThatDoesNotFitItsLinksIsWarnedOf) {
+  const TempFolder here;
+  const std::string topology = here.file("c.toml");
+  std::ofstream(topology) << "[[hosts]]\nnames = [\"a\", \"b\"]\npackages = [[\"1\"]]\n";
+  const auto said = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = tiny_nano();
+    words.insert(words.begin(), "train");
+    words.insert(words.end(), {"-n", "2", "--topology", topology, "--set", "run.steps=1", "--set",
+                               "run.dir=" + here.path()});
+    words.insert(words.end(), more.begin(), more.end());
+    const CommandResult result = lockstep(words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.err;
+  };
+  const std::string warning =
+      "warning: tp group {0, 1} crosses hosts (1 GB/s, assumed) while tp asks for links inside a "
+      "host: --set parallel.tensor=1 --set numerics.tensor_grains=2\n";
+  EXPECT_EQ(said({"--set", "parallel.tensor=2", "--dry-run"}), warning);
+  const std::string run = said({"--set", "parallel.tensor=2"});
+  EXPECT_NE(run.find(warning), std::string::npos) << run;
+  EXPECT_EQ(run.find("warning", run.find(warning) + 1), std::string::npos) << run;
+  EXPECT_EQ(said({"--set", "parallel.pipeline=2", "--set", "model.layers=2", "--dry-run"}), "");
 }
 
 TEST(Usage, PrintConfigShowsEachOrigin) {
