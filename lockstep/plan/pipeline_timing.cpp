@@ -21,6 +21,12 @@ void check_costs(const PipelineSchedule& schedule, const PipelineCosts& costs) {
   }
 }
 
+void extend(StageSpan& span, const PipelineEvent& event, bool first) {
+  if (first) span.first_start = event.start;
+  span.last_end = event.end;
+  span.busy_seconds += event.end - event.start;
+}
+
 class Clock {
  public:
   Clock(const PipelineSchedule& schedule, const PipelineCosts& costs)
@@ -87,10 +93,7 @@ class Clock {
     StageSpan span;
     bool first = true;
     for (const PipelineEvent& event : events) {
-      if (!is_compute(event.step.op)) continue;
-      if (std::exchange(first, false)) span.first_start = event.start;
-      span.last_end = event.end;
-      span.busy_seconds += event.end - event.start;
+      if (is_compute(event.step.op)) extend(span, event, std::exchange(first, false));
     }
     return span;
   }
@@ -100,6 +103,23 @@ class Clock {
   std::vector<double> now_;                                  // by stage
   std::map<std::pair<int, PipelineStep>, double> arrivals_;  // by stage and receive
 };
+
+/// All steps as one stream of micro-batches, those of a step after those of the one before.
+PipelineSchedule in_a_row(const PipelineSchedule& schedule, int steps) {
+  PipelineSchedule row = schedule;
+  row.micro_batches *= steps;
+  for (auto& of_stage : row.steps) {
+    const std::vector<PipelineStep> one = of_stage;
+    of_stage.clear();
+    for (int step = 0; step < steps; ++step) {
+      for (PipelineStep op : one) {
+        op.micro += step * schedule.micro_batches;
+        of_stage.push_back(op);
+      }
+    }
+  }
+  return row;
+}
 
 }  // namespace
 
@@ -119,6 +139,28 @@ PipelineCosts even_costs(const StageSeconds& stage, int chunks) {
 PipelineTimes simulate(const PipelineSchedule& schedule, const PipelineCosts& costs) {
   check_costs(schedule, costs);
   return Clock(schedule, costs).run();
+}
+
+std::vector<std::vector<StageSpan>> spans_without_barrier(const PipelineSchedule& schedule,
+                                                          const PipelineCosts& costs, int steps) {
+  const PipelineTimes times = simulate(in_a_row(schedule, steps), costs);
+  std::vector<std::vector<StageSpan>> spans(
+      static_cast<size_t>(steps), std::vector<StageSpan>(static_cast<size_t>(schedule.stages)));
+  for (const PipelineEvent& event : times.events) {
+    if (!is_compute(event.step.op)) continue;
+    const int step = event.step.micro / schedule.micro_batches;
+    StageSpan& span = spans[static_cast<size_t>(step)][static_cast<size_t>(event.stage)];
+    extend(span, event, span.busy_seconds == 0);
+  }
+  return spans;
+}
+
+StageSpan joined_span(const std::vector<std::vector<StageSpan>>& spans, int stage) {
+  const auto at = static_cast<size_t>(stage);
+  StageSpan all{.first_start = spans.front()[at].first_start,
+                .last_end = spans.back()[at].last_end};
+  for (const std::vector<StageSpan>& step : spans) all.busy_seconds += step[at].busy_seconds;
+  return all;
 }
 
 }  // namespace lockstep::plan

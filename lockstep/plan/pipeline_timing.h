@@ -49,4 +49,15 @@ struct PipelineTimes {
 /// of the schedule's stages and chunks, and for a schedule that stands still (pipeline_check.h).
 PipelineTimes simulate(const PipelineSchedule& schedule, const PipelineCosts& costs);
 
+/// The stages of `steps` steps in a row without a barrier between them: a stage begins its next
+/// step when it has ended its own, whatever the others are at. By step, then by stage, on one
+/// clock. Throws as simulate does.
+std::vector<std::vector<StageSpan>> spans_without_barrier(const PipelineSchedule& schedule,
+                                                          const PipelineCosts& costs, int steps);
+
+/// The time from a stage's first start to its last end in steps that follow each other, and the
+/// share of it in which it computes nothing: waits inside a step and between two.
+/// `spans`: by step, of all stages.
+StageSpan joined_span(const std::vector<std::vector<StageSpan>>& spans, int stage);
+
 }  // namespace lockstep::plan

@@ -74,6 +74,62 @@ TEST(PipelineTiming, AVHasNoBubbleInsideAStage) {
   EXPECT_GT(simulate(one, even_costs({1, 1, 1}, 1)).stages[0].idle_share(), 0.2);
 }
 
+/// A stage's span of a step is its work, 2 M chunks of F + B + W, and the next step follows at
+/// once.
+TEST(PipelineTiming, WithoutABarrierAVHasNoBubbleAtAll) {
+  constexpr int kSteps = 3;
+  for (const int P : {2, 4}) {
+    for (const int M : {2 * P, 2 * P + 1, 4 * P}) {
+      SCOPED_TRACE(testing::Message() << P << " stages, " << M << " micro-batches");
+      const double chunk = 0.5;  // of half a stage
+      const auto schedule = plan_pipeline({"zero-bubble-v", P, 2, M});
+      const auto spans = spans_without_barrier(schedule, even_costs({1, 1, 1}, 2), kSteps);
+      ASSERT_EQ(spans.size(), 3u);
+      for (int stage = 0; stage < P; ++stage) {
+        for (int step = 0; step < kSteps; ++step) {
+          const StageSpan& span = spans[static_cast<size_t>(step)][static_cast<size_t>(stage)];
+          EXPECT_NEAR(span.last_end - span.first_start, 2 * M * 3 * chunk, 1e-9);
+          EXPECT_NEAR(span.first_start, stage * chunk + step * 2 * M * 3 * chunk, 1e-9);
+        }
+        EXPECT_NEAR(joined_span(spans, stage).idle_share(), 0, 1e-12);
+      }
+    }
+  }
+}
+
+/// The wait of 1F1B lies inside the steps, and stays: that of its first stage for the first
+/// gradient, of (P-1)(F + B + W), in each of them.
+TEST(PipelineTiming, WithoutABarrier1F1BStillWaits) {
+  for (const int P : {2, 4}) {
+    const int M = 2 * P;
+    const auto spans =
+        spans_without_barrier(plan_pipeline({"1f1b", P, 1, M}), even_costs({1, 1, 1}, 1), 3);
+    for (const auto& step : spans) {
+      EXPECT_NEAR(step[0].last_end - step[0].first_start, 3 * (M + P - 1), 1e-9);
+    }
+    EXPECT_NEAR(joined_span(spans, 0).idle_share(), (P - 1.0) / (M + P - 1), 1e-12);
+    // ZB-H1's is of (P-1)(F + B - W).
+    const auto less =
+        spans_without_barrier(plan_pipeline({"zero-bubble", P, 1, M}), even_costs({1, 1, 1}, 1), 3);
+    EXPECT_NEAR(joined_span(less, 0).idle_share(), (P - 1.0) / (3 * M + P - 1), 1e-12);
+  }
+}
+
+/// One step is a step.
+TEST(PipelineTiming, AStepAloneHasNoNext) {
+  for_each_pipeline([](const PipelineSchedule& schedule) {
+    if (schedule.micro_batches == 0) return;
+    const auto costs = even_costs({1, 2, 1}, schedule.chunks);
+    const auto alone = simulate(schedule, costs).stages;
+    const auto spans = spans_without_barrier(schedule, costs, 1);
+    for (size_t stage = 0; stage < alone.size(); ++stage) {
+      ASSERT_EQ(spans[0][stage].first_start, alone[stage].first_start);
+      ASSERT_EQ(spans[0][stage].last_end, alone[stage].last_end);
+      ASSERT_EQ(spans[0][stage].busy_seconds, alone[stage].busy_seconds);
+    }
+  });
+}
+
 TEST(PipelineTiming, EachSmallerBubbleHasItsPrice) {
   const StageSeconds seconds{1, 1, 1};
   EXPECT_LT(simulated("interleaved", 4, 2, 8, seconds), simulated("1f1b", 4, 1, 8, seconds));
