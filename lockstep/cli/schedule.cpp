@@ -10,7 +10,7 @@
 #include "lockstep/base/number_text.h"
 #include "lockstep/base/str.h"
 #include "lockstep/cli/arguments.h"
-#include "lockstep/cli/run_folder.h"
+#include "lockstep/cli/schedule_file.h"
 #include "lockstep/files/atomic_file.h"
 #include "lockstep/files/pipeline_trace.h"
 #include "lockstep/plan/pipeline_check.h"
@@ -76,11 +76,11 @@ void print_grid(const PipelineSchedule& schedule, const PipelineTimes& times,
 }
 
 void print_stages(const PipelineSchedule& schedule, const PipelineTimes& times) {
-  std::cout << "           in flight   weights held    idle\n";
+  std::cout << "           in flight   weights held    idle inside\n";
   for (int stage = 0; stage < schedule.stages; ++stage) {
     std::cout << std::left << std::setw(10) << base::str("stage ", stage) << std::right
               << std::setw(10) << plan::peak_in_flight(schedule, stage) << std::setw(15)
-              << plan::peak_weights_held(schedule, stage) << std::setw(8)
+              << plan::peak_weights_held(schedule, stage) << std::setw(15)
               << percent(times.stages[static_cast<size_t>(stage)].idle_share()) << "\n";
   }
   if (schedule.chunks > 1) std::cout << "counted in chunks, " << schedule.chunks << " a stage\n";
@@ -116,21 +116,23 @@ int schedule_command(const std::vector<std::string>& args) {
   app.add_option("--costs", costs,
                  "seconds of a stage's forward, its gradients of inputs and those of weights")
       ->capture_default_str();
-  app.add_option("--csv", csv, "write the schedule as a table");
-  app.add_option("--svg", svg, "write the timeline as a picture");
+  const auto* table = app.add_option("--csv", csv, "write the schedule as a table");
+  const auto* picture = app.add_option("--svg", svg, "write the timeline as a picture");
   if (!parse_arguments(app, args)) return 0;
+  require(table->count() == 0 || !csv.empty(), "--csv", "the name of a file");
+  require(picture->count() == 0 || !svg.empty(), "--svg", "the name of a file");
   const StageSeconds seconds = costs_in(costs);
 
   PipelineSchedule schedule;
   if (options.schedule.ends_with(".csv")) {
     require(stages->count() + chunks->count() + micro_batches->count() == 0, options.schedule,
             "no -p, -m and --chunks: the table has its own");
-    schedule = plan::parse_pipeline_csv(read_file(options.schedule), options.schedule);
+    schedule = plan::parse_pipeline_csv(read_schedule_table(options.schedule), options.schedule);
   } else {
     require(options.stages >= 1 && options.stages <= kMostStages, "-p",
             base::str("a number from 1 to ", kMostStages));
-    require(options.micro_batches >= 0 && options.micro_batches <= kMostMicroBatches, "-m",
-            base::str("a number from 0 to ", kMostMicroBatches));
+    require(options.micro_batches >= 1 && options.micro_batches <= kMostMicroBatches, "-m",
+            base::str("a number from 1 to ", kMostMicroBatches));
     require(options.chunks >= 0 && options.chunks <= kMostChunks, "--chunks",
             base::str("a number from 1 to ", kMostChunks));
     if (chunks->count() == 0) options.chunks = plan::fewest_chunks(options.schedule);

@@ -2,13 +2,29 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/cli/run_folder.h"
 #include "lockstep/plan/pipeline_schedule.h"
 
 namespace lockstep::cli {
+
+std::string read_schedule_table(const std::string& path) {
+  const char* const start = "\n  `lockstep schedule --csv FILE` writes one to start from.";
+  // A folder opens, too.
+  if (!std::filesystem::is_regular_file(path)) {
+    throw UsageError(base::str("there is no schedule ", path, ".", start));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) throw UsageError(base::str("the schedule ", path, " cannot be read."));
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+    throw UsageError(base::str("the schedule ", path, " is empty.", start));
+  }
+  return text;
+}
 
 void read_schedule(plan::TrainConfig& config) {
   const std::string& schedule = config.parallel.schedule;
@@ -18,17 +34,7 @@ void read_schedule(plan::TrainConfig& config) {
     throw UsageError(base::str("parallel.schedule = \"", schedule, "\": one of ",
                                base::joined(known), ", or a file NAME.csv"));
   }
-  if (!std::filesystem::exists(schedule)) {
-    throw EnvironmentError(
-        base::str("parallel.schedule: there is no file ", schedule,
-                  ".\n  `lockstep schedule --csv FILE` writes one to start from."));
-  }
-  config.schedule_csv = read_file(schedule);
-  if (config.schedule_csv.find_first_not_of(" \t\r\n") == std::string::npos) {
-    throw UsageError(base::str(schedule,
-                               " is empty.\n  `lockstep schedule --csv FILE` writes a "
-                               "schedule to start from."));
-  }
+  config.schedule_csv = read_schedule_table(schedule);
 }
 
 }  // namespace lockstep::cli

@@ -38,11 +38,24 @@ std::vector<StageSpan> steps_of(const std::vector<TraceEvent>& in_order) {
   return steps;
 }
 
-double idle_share(const std::vector<StageSpan>& steps) {
+/// Where the computing of a step begins and ends, on all ranks.
+StageSpan around(const std::vector<StageSpan>& ranks) {
+  StageSpan step = ranks.front();
+  for (const StageSpan& rank : ranks) {
+    step.first_start = std::min(step.first_start, rank.first_start);
+    step.last_end = std::max(step.last_end, rank.last_end);
+  }
+  return step;
+}
+
+/// Of `steps` of a rank, in the steps of all.
+double idle_share(const std::vector<StageSpan>& steps,
+                  const std::vector<std::vector<StageSpan>>& by_step) {
   StageSpan all;
-  for (const StageSpan& step : steps) {
-    all.last_end += step.last_end - step.first_start;
-    all.busy_seconds += step.busy_seconds;
+  for (size_t step = 0; step < steps.size(); ++step) {
+    const StageSpan whole = around(by_step[step]);
+    all.last_end += whole.last_end - whole.first_start;
+    all.busy_seconds += steps[step].busy_seconds;
   }
   return all.idle_share();
 }
@@ -63,6 +76,7 @@ TraceSummary summarize(const std::vector<TraceEvent>& events, bool planned) {
   }
   TraceSummary summary;
   std::vector<std::vector<StageSpan>> by_step;
+  std::vector<std::vector<StageSpan>> by_line;
   for (auto& [rank, own] : by_rank) {
     std::stable_sort(own.begin(), own.end(),
                      [](const TraceEvent& a, const TraceEvent& b) { return a.start < b.start; });
@@ -71,11 +85,13 @@ TraceSummary summarize(const std::vector<TraceEvent>& events, bool planned) {
       if (computes(event)) line.compute_seconds += event.seconds;
       if (event.category == "communication") line.communication_seconds += event.seconds;
     }
-    const std::vector<StageSpan> steps = steps_of(own);
-    line.idle_share = idle_share(steps);
     summary.ranks.push_back(line);
+    const std::vector<StageSpan>& steps = by_line.emplace_back(steps_of(own));
     by_step.resize(std::max(by_step.size(), steps.size()));
     for (size_t step = 0; step < steps.size(); ++step) by_step[step].push_back(steps[step]);
+  }
+  for (size_t line = 0; line < by_line.size(); ++line) {
+    summary.ranks[line].idle_share = idle_share(by_line[line], by_step);
   }
   summary.steps = static_cast<int>(by_step.size());
   for (const auto& spans : by_step) summary.bubble += plan::bubble_fraction(spans) / summary.steps;

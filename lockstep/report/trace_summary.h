@@ -12,7 +12,9 @@ struct RankSummary {
   int rank = 0;
   double compute_seconds = 0;        // forward, backward, weight
   double communication_seconds = 0;  // beside the computing or not
-  double idle_share = 0;             // between the first start and the last end of its steps
+  /// Of its steps' time, from the first start to the last end of any rank: the waits for the first
+  /// input and for the others' end are in it. The bubble is the mean over ranks.
+  double idle_share = 0;
 };
 
 struct TraceSummary {

@@ -50,9 +50,9 @@ TEST(ScheduleCommand, PrintsTheGridItsBubbleAndWhatIsHeld) {
             "stage 0  F0 F1 .  .  B0 -- F2 B1 -- .  B2 --\n"
             "stage 1  .  F0 B0 -- F1 B1 -- F2 B2 -- .  .\n"
             "a column is 1 s\n\n"
-            "           in flight   weights held    idle\n"
-            "stage 0            2              0  25.0 %\n"
-            "stage 1            1              0   0.0 %\n\n"
+            "           in flight   weights held    idle inside\n"
+            "stage 0            2              0         25.0 %\n"
+            "stage 1            1              0          0.0 %\n\n"
             "step       12.000 s\n"
             "bubble     25.0 % simulated, 25.0 % by the formula\n"
             "proven     messages come in order and no stage waits for ever, if an edge holds 1 "
@@ -93,10 +93,15 @@ TEST(ScheduleCommand, RefusesWhatDoesNotFit) {
   };
   refused({"--schedule", table}, "stage 0 never does F1.");
   refused({"--schedule", table, "-p", "2"}, "no -p, -m and --chunks: the table has its own");
-  refused({"--schedule", folder.file("none.csv")}, "none.csv");
+  refused({"--schedule", folder.file("none.csv")}, "there is no schedule");
+  refused({"--schedule", folder.file("none.csv")}, "lockstep schedule --csv FILE");
+  std::ofstream(folder.file("empty.csv")) << "\n";
+  refused({"--schedule", folder.file("empty.csv")}, "is empty");
+  refused({"--csv", ""}, "--csv wants the name of a file");
+  refused({"--svg", ""}, "--svg wants the name of a file");
   refused({"--schedule", "1f2b"}, "Did you mean 1f1b?");
   refused({"-p", "0"}, "-p wants a number from 1 to 512.");
-  refused({"-m", "-1"}, "-m wants a number from 0 to 4096.");
+  for (const char* none : {"0", "-1"}) refused({"-m", none}, "-m wants a number from 1 to 4096.");
   refused({"--chunks", "2"}, "the schedule 1f1b cuts a stage into 1 chunk, not 2.");
   for (const char* costs : {"1,1", "1,1,1,1", "a", "0,0,0", "1,-1,1", "1;1;1", "1,1,nan"}) {
     refused({"--costs", costs}, "--costs wants seconds of forward");
@@ -116,6 +121,7 @@ TEST(TraceCommand, DrawsTheTraceOfARun) {
                                               {0, "compute", "F0", "forward", 0, 1, true}});
   const std::string text = printed(trace_command, {run.path()});
   EXPECT_TRUE(has(text, "measured\n            computing"));
+  EXPECT_TRUE(has(text, "rank 1       1.0000 s       0.0000 s   50.0 %\n")) << text;
   EXPECT_TRUE(has(text, "bubble 50.0 % of all ranks' time, 1 step\n"));
   EXPECT_TRUE(has(text, "planned\n"));
   EXPECT_TRUE(has(text, "timeline.svg\n"));
