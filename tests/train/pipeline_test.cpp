@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <map>
 
+#include "lockstep/memory/counting_allocator.h"
+#include "lockstep/plan/activation_bytes.h"
 #include "lockstep/plan/pipeline_check.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "tests/train/run_bits.h"
@@ -136,6 +138,61 @@ TEST(Pipeline, MicroBatchesInFlightAreThePlans) {
                 plan::peak_in_flight(inputs.schedules.front(), inputs.stage))
           << schedule.name << " stage " << inputs.stage;
     });
+  }
+}
+
+/// What a stage keeps of a micro-batch between its forward and its backward: its blocks, of the
+/// last stage also the head. The result that it hands on is the next one's input.
+int64_t bytes_of_a_micro_batch(const plan::TrainConfig& config, int stage) {
+  const auto kept = [&](int64_t layers) {
+    return plan::decoder_activation_bytes({.batch = config.data.micro_batch,
+                                           .sequence = config.model.context,
+                                           .width = config.model.width,
+                                           .heads = config.model.heads,
+                                           .ffn = plan::feed_forward_width(config),
+                                           .layers = layers,
+                                           .vocab = plan::resolved_vocab(config)},
+                                          plan::Recompute::none)
+        .kept;
+  };
+  const int64_t layers = config.model.layers / config.parallel.pipeline;
+  return stage + 1 == config.parallel.pipeline ? kept(layers) : kept(layers + 1) - kept(1);
+}
+
+/// The allocator's peak is a part that is there once, the same in both schedules, and what the
+/// micro-batches in flight keep. Off by less than half of one result that goes on to the next stage
+/// for every micro-batch in flight: those are gone when they are sent.
+TEST(Pipeline, PeakBytesFollowWhatIsInFlight) {
+  constexpr int kStages = 4;
+  constexpr int kMicros = 8;
+  memory::install_counting_allocator();
+  TinyRun run;
+  run.config.run.steps = 2;
+  run.config.model.layers = kStages;
+  run.config.model.context = 32;
+  run.config.data.global_batch = kMicros * run.config.data.micro_batch;
+  std::map<std::string, std::vector<int64_t>> peaks;
+  for (const char* schedule : {"gpipe", "1f1b"}) {
+    set(run.config, {schedule, 1}, kStages);
+    const nlohmann::json cut = run.run(kStages);
+    for (const auto& rank : cut["ranks"]) {
+      peaks[schedule].push_back(rank["peak_bytes"]["activations"]);
+    }
+  }
+  const int64_t result =
+      4 * run.config.data.micro_batch * run.config.model.context * run.config.model.width;
+  for (int stage = 0; stage < kStages; ++stage) {
+    const auto at = static_cast<size_t>(stage);
+    const int64_t of_one = bytes_of_a_micro_batch(run.config, stage);
+    const int64_t in_flight = std::min(kMicros, kStages - stage);
+    const int64_t once = peaks["1f1b"][at] - in_flight * of_one;
+    EXPECT_GT(once, 0) << "stage " << stage;
+    EXPECT_LT(once, of_one) << "stage " << stage << ": more is there than what is in flight";
+    EXPECT_NEAR(static_cast<double>(peaks["gpipe"][at]),
+                static_cast<double>(once + kMicros * of_one),
+                static_cast<double>((kMicros - in_flight) * result) / 2)
+        << "stage " << stage << ": once " << once << ", " << of_one << " for each of " << in_flight
+        << " or " << kMicros << ", a result has " << result;
   }
 }
 
