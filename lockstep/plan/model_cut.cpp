@@ -17,13 +17,17 @@ std::string even_sizes(int64_t layers, int pieces) {
   return text;
 }
 
+std::string counted(int64_t count, const char* word) {
+  return base::str(count, " ", word, count == 1 ? "" : "s");
+}
+
 void check_sizes(int64_t layers, int pieces, const std::vector<int64_t>& sizes) {
   const int64_t sum = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   if (std::ssize(sizes) == pieces && sum == layers) return;
-  throw UsageError(
-      base::str("parallel.stages has ", sizes.size(), " sizes with the sum ", sum,
-                ", but the model's ", layers, " layers are cut into ", pieces,
-                " pieces.\n  This fits: --set parallel.stages=", even_sizes(layers, pieces)));
+  throw UsageError(base::str("parallel.stages has ", counted(std::ssize(sizes), "size"),
+                             " with the sum ", sum, ", but the model's ", counted(layers, "layer"),
+                             " are cut into ", counted(pieces, "piece"),
+                             ".\n  This fits: --set parallel.stages=", even_sizes(layers, pieces)));
 }
 
 }  // namespace

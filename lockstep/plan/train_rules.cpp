@@ -12,6 +12,8 @@
 #include "lockstep/plan/pipeline_check.h"
 #include "lockstep/plan/run_layout.h"
 #include "lockstep/plan/shard_layout.h"
+#include "lockstep/plan/step_range.h"
+#include "lockstep/plan/synthetic_compute.h"
 #include "lockstep/plan/tokenizers.h"
 #include "lockstep/plan/train_config.h"
 
@@ -182,16 +184,15 @@ void check_parts(const TrainConfig& config, int ranks) {
                                " ranks do not divide -n ", ranks, ".\n  This fits: -n ", fits));
   }
   const auto grains = static_cast<int64_t>(tensor_grains_of(config));
-  const int contexts = context_grains_of(config);
-  if (grains == 1 && contexts == 1 && parallel.tensor == 1 && parallel.pipeline == 1 &&
-      parallel.chunks == 1 && config.schedule_csv.empty() && parallel.stages.empty()) {
-    return;
-  }
-  if (config.model.family == "mlp") {
+  if (parallel.schedule == "zero-bubble-v" && parallel.chunks > 2) {
     throw UsageError(
-        "model.family = \"mlp\" is neither cut into stages nor divided.\n  This fits: --set "
-        "parallel.pipeline=1 --set parallel.tensor=1 --set parallel.context=1 --set "
-        "numerics.tensor_grains=auto --set numerics.context_grains=auto");
+        base::str("parallel.chunks = ", parallel.chunks,
+                  ", but parallel.schedule = \"zero-bubble-v\" has two: one on the way "
+                  "there, one on the way back.\n  This fits: --set parallel.chunks=2"));
+  }
+  if (grains == 1 && context_grains_of(config) == 1 && parallel.stages.empty() &&
+      !is_pipelined(config)) {
+    return;
   }
   check_grains(config, grains);
   check_context(config);
@@ -256,6 +257,18 @@ void check_optimizer(const TrainConfig& config) {
                   " has no effect with optim.lr_scaling = \"none\".\n  These fit: --set "
                   "optim.lr_scaling=linear, --set optim.lr_scaling=sqrt, or --set "
                   "optim.base_batch=0"));
+  }
+}
+
+/// Settings that are read when the run begins: what is wrong with them is said before.
+void check_texts(const TrainConfig& config) {
+  const std::string& times = config.run.synthetic_compute;
+  if (!times.empty()) parse_synthetic(times);
+  const StepRange traced = parse_trace_steps(config.log.trace_steps);
+  if (traced.first > config.run.steps) {
+    throw UsageError(base::str("log.trace_steps = \"", config.log.trace_steps,
+                               "\", but the last step is run.steps = ", config.run.steps,
+                               ".\n  This fits: --set log.trace_steps=", config.run.steps));
   }
 }
 
@@ -327,6 +340,71 @@ bool is_family(const std::string& name) {
 
 namespace {
 
+struct Setting {
+  const char* key;
+  std::string value;
+};
+
+/// What an mlp does not have, and the settings without it.
+struct Lack {
+  bool asked = false;
+  const char* what;
+  std::vector<Setting> without;
+};
+
+std::vector<Lack> lacks_of_mlp(const TrainConfig& config) {
+  const auto& parallel = config.parallel;
+  const TrainConfig usual;
+  std::vector<Setting> whole;
+  const auto needs = [&](bool set, const char* key, const char* value) {
+    if (set) whole.push_back({key, value});
+  };
+  const bool own_schedule = !config.schedule_csv.empty() || parallel.schedule == "zero-bubble-v";
+  needs(parallel.pipeline != 1, "parallel.pipeline", "1");
+  needs(parallel.chunks != 1, "parallel.chunks", "1");
+  needs(own_schedule, "parallel.schedule", "1f1b");
+  needs(!parallel.stages.empty(), "parallel.stages", "");
+  needs(parallel.tensor != 1, "parallel.tensor", "1");
+  needs(parallel.context != 1, "parallel.context", "1");
+  needs(config.numerics.tensor_grains > 1, "numerics.tensor_grains", "auto");
+  needs(config.numerics.context_grains > 1, "numerics.context_grains", "auto");
+  return {
+      {config.model.tied,
+       "has a head of its own: its embedding has another shape",
+       {{"model.tied", "false"}}},
+      {config.memory.recompute == "selective",
+       "has no attention, which memory.recompute = \"selective\" computes again; \"block\" does "
+       "so for each hidden layer",
+       {{"memory.recompute", "block"}}},
+      {config.model.kv_heads != 0 || config.model.rope_theta != usual.model.rope_theta,
+       "has neither model.kv_heads nor model.rope_theta, which are of the family llama",
+       {{"model.kv_heads", "0"}, {"model.rope_theta", get_key(usual, "model.rope_theta")}}},
+      {!whole.empty(), "is neither cut into stages nor divided", whole}};
+}
+
+/// All that is in the way is told at once: after one refusal comes no other.
+void check_mlp(const TrainConfig& config, int ranks) {
+  std::vector<std::string> missing;
+  std::string fits;
+  TrainConfig other = config;
+  other.schedule_csv.clear();
+  for (const Lack& lack : lacks_of_mlp(config)) {
+    if (!lack.asked) continue;
+    missing.emplace_back(lack.what);
+    for (const Setting& setting : lack.without) {
+      fits += base::str(" --set ", setting.key, "=", setting.value);
+      set_key(other, setting.key, setting.value);
+    }
+  }
+  if (missing.empty()) return;
+  // Ranks that shared a model are data-parallel ones now.
+  if (config.parallel.data != -1 && config.parallel.data != ranks) {
+    fits += " --set parallel.data=auto";
+  }
+  throw UsageError(base::str("model.family = \"mlp\" ", base::joined(missing),
+                             ".\n  This fits:", fits, settings_that_fit(other, ranks)));
+}
+
 /// What only one family has.
 void check_family(const TrainConfig& config) {
   const auto& model = config.model;
@@ -343,8 +421,7 @@ void check_family(const TrainConfig& config) {
   }
   if (model.bias) {
     throw UsageError(
-        "model.family = \"llama\" has no biases.\n  This fits: --set model.bias=false, and of its "
-        "own model.tied=false");
+        "model.family = \"llama\" has no biases.\n  This fits: --set model.bias=false");
   }
   if (model.kv_heads > 0 && model.heads % model.kv_heads != 0) {
     throw UsageError(base::str("model.kv_heads = ", model.kv_heads,
@@ -375,17 +452,7 @@ void check(const TrainConfig& config, int ranks) {
                                ".\n  These fit: --set model.heads=", heads,
                                " or --set model.width=", share * config.model.heads));
   }
-  if (config.model.family == "mlp" && config.model.tied) {
-    throw UsageError(
-        "model.family = \"mlp\" has a head of its own: its embedding has another shape.\n"
-        "  This fits: --set model.tied=false");
-  }
-  if (config.model.family == "mlp" && config.memory.recompute == "selective") {
-    throw UsageError(
-        "memory.recompute = \"selective\" computes attention again, and model.family = \"mlp\" has "
-        "none.\n  These fit: --set memory.recompute=block, which does so for each hidden layer, or "
-        "--set memory.recompute=none");
-  }
+  if (config.model.family == "mlp") check_mlp(config, ranks);
   check_family(config);
   const auto parts =
       static_cast<int>(config.parallel.pipeline * config.parallel.context * config.parallel.tensor);
@@ -403,6 +470,7 @@ void check(const TrainConfig& config, int ranks) {
   check_parts(config, ranks);
   offload_of(config);
   check_optimizer(config);
+  check_texts(config);
   check_log(config);
 }
 

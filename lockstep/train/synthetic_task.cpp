@@ -4,25 +4,23 @@
 #include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <charconv>
 #include <chrono>
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int64_t kWidth = SyntheticCompute::kWidth;
+constexpr int64_t kWidth = plan::SyntheticCompute::kWidth;
 
 void sleep_for(double milliseconds) {
   std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(milliseconds));
 }
 
 struct Times : torch::CustomClassHolder {
-  SyntheticCompute compute;
+  plan::SyntheticCompute compute;
   std::shared_ptr<WeightQueue> queue;
   at::Tensor parameter;  // the leaf, also where it is not in the graph
 };
@@ -61,28 +59,7 @@ struct SleepingLayer : torch::autograd::Function<SleepingLayer> {
 
 }  // namespace
 
-SyntheticCompute parse_synthetic(const std::string& text) {
-  std::vector<double> values;
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  while (at != end) {
-    double value = 0;
-    const auto [next, error] = std::from_chars(at, end, value);
-    const bool ends = next == end || (*next == ',' && next + 1 != end);
-    if (error != std::errc{} || !ends || !(value >= 0) || value > 60'000 || values.size() == 3) {
-      throw UsageError(base::str("run.synthetic_compute = \"", text,
-                                 "\": milliseconds of forward, backward and weight, each 0 to "
-                                 "60000, as \"20,20,20\""));
-    }
-    values.push_back(value);
-    at = next == end ? end : next + 1;
-  }
-  if (values.size() == 1) return {values[0], values[0], values[0]};
-  if (values.size() == 2) return {values[0], values[1] / 2, values[1] / 2};
-  return {values[0], values[1], values[2]};
-}
-
-SyntheticTask::SyntheticTask(const SyntheticCompute& compute, int64_t global_batch,
+SyntheticTask::SyntheticTask(const plan::SyntheticCompute& compute, int64_t global_batch,
                              const std::vector<plan::ModelChunk>& pieces)
     : compute_(compute),
       global_batch_(global_batch),

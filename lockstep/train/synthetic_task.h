@@ -7,26 +7,15 @@
 
 #include <string>
 
+#include "lockstep/plan/synthetic_compute.h"
 #include "lockstep/train/task.h"
 
 namespace lockstep {
 
-/// Milliseconds of one micro-batch on one piece of the model.
-struct SyntheticCompute {
-  static constexpr int64_t kWidth = 16;  // elements of a sample that stages hand on
-  double forward = 0;
-  double backward = 0;  // of the input
-  double weight = 0;    // where a schedule does not split it off, backward takes both
-};
-
-/// "20,20,20", "20,40" (backward with weights, halved) or "20" (a backward of twice that). Throws
-/// UsageError naming run.synthetic_compute.
-SyntheticCompute parse_synthetic(const std::string& text);
-
 class SyntheticTask final : public Task {
  public:
   /// `pieces`: of this stage.
-  SyntheticTask(const SyntheticCompute& compute, int64_t global_batch,
+  SyntheticTask(const plan::SyntheticCompute& compute, int64_t global_batch,
                 const std::vector<plan::ModelChunk>& pieces);
 
   torch::nn::Module& module() override { return *module_; }
@@ -39,7 +28,7 @@ class SyntheticTask final : public Task {
   int chunk_of(const std::string& path) const override;
 
  private:
-  SyntheticCompute compute_;
+  plan::SyntheticCompute compute_;
   int64_t global_batch_;
   std::vector<plan::ModelChunk> pieces_;
   std::shared_ptr<torch::nn::Module> module_;

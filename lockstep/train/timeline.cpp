@@ -1,12 +1,9 @@
 #include "lockstep/train/timeline.h"
 
 #include <algorithm>
-#include <charconv>
-#include <tuple>
 
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/plan/pipeline_timing.h"
 
@@ -44,20 +41,35 @@ const char* category_of(StepOp op) {
   }
 }
 
-std::pair<int64_t, int64_t> parse_steps(const std::string& text) {
-  int64_t first = 0;
-  const char* const end = text.data() + text.size();
-  auto [at, error] = std::from_chars(text.data(), end, first);
-  int64_t last = first;
-  if (error == std::errc{} && at != end && *at == '-') {
-    const auto rest = std::from_chars(at + 1, end, last);
-    at = rest.ptr;
-    error = rest.ec;
+/// What a rank says of itself, for rank 0.
+Json said_of(const plan::RankPlace& place, const StageMeans& means) {
+  return {{"stage", place.stage},     {"data", place.data},         {"tensor", place.tensor},
+          {"forward", means.forward}, {"backward", means.backward}, {"weight", means.weight}};
+}
+
+StageMeans means_in(const Json& said) {
+  return {said["forward"], said["backward"], said["weight"]};
+}
+
+/// By rank; empty on others than rank 0.
+std::vector<Json> said_by_all(ProcessGroup& world, const Json& own) {
+  const std::vector<std::string> texts = world.gather_text(own.dump());
+  std::vector<Json> said;
+  if (world.rank() != 0) return said;
+  for (const std::string& text : texts) said.push_back(Json::parse(text));
+  return said;
+}
+
+/// The first pipeline's ranks: of several that compute a stage, one.
+std::vector<Json> by_stage(const std::vector<Json>& ranks) {
+  std::vector<Json> stages;
+  for (const Json& rank : ranks) {
+    if (rank["data"] != 0 || rank["tensor"] != 0) continue;
+    const auto stage = rank["stage"].get<size_t>();
+    stages.resize(std::max(stages.size(), stage + 1));
+    stages[stage] = rank;
   }
-  if (error == std::errc{} && at == end && first >= 1 && last >= first) return {first, last};
-  throw UsageError(base::str("log.trace_steps = \"", text,
-                             "\" is no step and no range of steps.\n  Steps count from 1: \"5\" "
-                             "or \"5-7\" fit."));
+  return stages;
 }
 
 double median(std::vector<double> values) {
@@ -70,8 +82,7 @@ double median(std::vector<double> values) {
 
 Timeline::Timeline(const plan::StepInputs& inputs, const plan::RankPlace& place,
                    const std::string& trace_steps)
-    : inputs_(inputs), place_(place) {
-  if (!trace_steps.empty()) std::tie(first_step_, last_step_) = parse_steps(trace_steps);
+    : inputs_(inputs), place_(place), traces_(plan::parse_trace_steps(trace_steps)) {
   const auto chunks = static_cast<size_t>(inputs.pipelined() ? inputs.schedules.front().chunks : 1);
   for (auto& by_chunk : sums_) by_chunk.resize(chunks);
 }
@@ -91,12 +102,11 @@ void Timeline::add(int64_t step, const std::vector<TimedStep>& timed) {
     ++sum.count;
   }
   spans_.push_back(span);
-  if (first_step_ > 0 && step >= first_step_ && step <= last_step_)
-    traced_.emplace_back(step, timed);
+  if (traces_.holds(step)) traced_.emplace_back(step, timed);
 }
 
-Timeline::Means Timeline::means() const {
-  Means means;
+StageMeans Timeline::means() const {
+  StageMeans means;
   std::vector<double>* const lists[] = {&means.forward, &means.backward, &means.weight};
   for (int kind = 0; kind < 3; ++kind) {
     for (const Sum& sum : sums_[kind]) {
@@ -118,9 +128,9 @@ std::string Timeline::name_of(const plan::Step& step) const {
                    chunks ? base::str(".", step.chunk) : "");
 }
 
-plan::PipelineTimes Timeline::simulated(const std::vector<Means>& stages) const {
+plan::PipelineTimes Timeline::simulated(const std::vector<StageMeans>& stages) const {
   plan::PipelineCosts costs;
-  for (const Means& stage : stages) {
+  for (const StageMeans& stage : stages) {
     costs.forward.by_stage.push_back(stage.forward);
     costs.backward.by_stage.push_back(stage.backward);
     costs.weight.by_stage.push_back(stage.weight);
@@ -129,9 +139,7 @@ plan::PipelineTimes Timeline::simulated(const std::vector<Means>& stages) const 
 }
 
 std::vector<files::TraceEvent> Timeline::gather(ProcessGroup& world) const {
-  const Means mine = means();
-  Json own = {{"stage", place_.stage},   {"data", place_.data},       {"tensor", place_.tensor},
-              {"forward", mine.forward}, {"backward", mine.backward}, {"weight", mine.weight}};
+  Json own = said_of(place_, means());
   for (const auto& [step, timed] : traced_) {
     Json events = Json::array();
     for (const TimedStep& done : timed) {
@@ -139,19 +147,12 @@ std::vector<files::TraceEvent> Timeline::gather(ProcessGroup& world) const {
     }
     own["steps"].push_back(std::move(events));
   }
-  const std::vector<std::string> texts = world.gather_text(own.dump());
+  const std::vector<Json> ranks = said_by_all(world, own);
   std::vector<files::TraceEvent> events;
-  if (world.rank() != 0) return events;
+  if (ranks.empty()) return events;
 
-  std::vector<Json> ranks;
-  for (const std::string& text : texts) ranks.push_back(Json::parse(text));
-  const auto stages =
-      static_cast<size_t>(inputs_.pipelined() ? inputs_.schedules.front().stages : 1);
-  std::vector<Means> of_stage(stages);
-  for (const Json& rank : ranks) {
-    if (rank["data"] != 0 || rank["tensor"] != 0) continue;
-    of_stage[rank["stage"].get<size_t>()] = {rank["forward"], rank["backward"], rank["weight"]};
-  }
+  std::vector<StageMeans> of_stage;
+  for (const Json& stage : by_stage(ranks)) of_stage.push_back(means_in(stage));
   const std::optional<plan::PipelineTimes> plan =
       inputs_.pipelined() ? std::optional(simulated(of_stage)) : std::nullopt;
   double origin = 0;
@@ -207,21 +208,15 @@ std::vector<files::TraceEvent> Timeline::gather(ProcessGroup& world) const {
 }
 
 BubbleReport Timeline::bubble(ProcessGroup& world, int64_t skip_steps) const {
-  const Means mine = means();
-  Json own = {{"stage", place_.stage},   {"data", place_.data},       {"tensor", place_.tensor},
-              {"forward", mine.forward}, {"backward", mine.backward}, {"weight", mine.weight},
-              {"spans", Json::array()}};
+  Json own = said_of(place_, means());
+  own["spans"] = Json::array();
   for (const plan::StageSpan& span : spans_) {
     own["spans"].push_back({span.first_start, span.last_end, span.busy_seconds});
   }
-  const std::vector<std::string> texts = world.gather_text(own.dump());
+  const std::vector<Json> ranks = said_by_all(world, own);
   BubbleReport report;
-  if (world.rank() != 0) return report;
-  std::vector<Json> stages(static_cast<size_t>(inputs_.schedules.front().stages));
-  for (const std::string& text : texts) {
-    const Json rank = Json::parse(text);
-    if (rank["data"] == 0 && rank["tensor"] == 0) stages[rank["stage"].get<size_t>()] = rank;
-  }
+  if (ranks.empty()) return report;
+  const std::vector<Json> stages = by_stage(ranks);
   std::vector<double> measured;
   for (size_t step = static_cast<size_t>(skip_steps); step < spans_.size(); ++step) {
     std::vector<plan::StageSpan> spans;
@@ -232,10 +227,10 @@ BubbleReport Timeline::bubble(ProcessGroup& world, int64_t skip_steps) const {
     measured.push_back(plan::bubble_fraction(spans));
   }
   report.measured = median(measured);
-  std::vector<Means> of_stage;
+  std::vector<StageMeans> of_stage;
   plan::StageSeconds whole{0, 0, 0};
   for (const Json& stage : stages) {
-    of_stage.push_back({stage["forward"], stage["backward"], stage["weight"]});
+    of_stage.push_back(means_in(stage));
     const auto sum = [](const std::vector<double>& chunks) {
       double total = 0;
       for (const double seconds : chunks) total += seconds;

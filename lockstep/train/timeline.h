@@ -15,6 +15,7 @@
 #include "lockstep/plan/bubble.h"
 #include "lockstep/plan/pipeline_timing.h"
 #include "lockstep/plan/run_layout.h"
+#include "lockstep/plan/step_range.h"
 #include "lockstep/train/step_runner.h"
 
 namespace lockstep {
@@ -26,38 +27,38 @@ struct BubbleReport {
   std::optional<double> formula;  // with the means over all stages, where there is a closed form
 };
 
+/// Mean seconds of a stage's operations, by chunk.
+struct StageMeans {
+  std::vector<double> forward;
+  std::vector<double> backward;
+  std::vector<double> weight;
+};
+
 class Timeline {
  public:
-  /// `inputs` and `place` must outlive it. `trace_steps`: "5" or "5-7", counted from 1; empty:
-  /// none. Throws UsageError naming log.trace_steps.
+  /// `inputs` and `place` must outlive it. `trace_steps`: of log.trace_steps (plan/step_range.h).
   Timeline(const plan::StepInputs& inputs, const plan::RankPlace& place,
            const std::string& trace_steps);
 
   void add(int64_t step, const std::vector<TimedStep>& timed);
 
-  bool traces() const { return last_step_ > 0; }
+  bool traces() const { return traces_.first > 0; }
   /// All ranks of `world` call them; what they give is rank 0's.
   std::vector<files::TraceEvent> gather(ProcessGroup& world) const;
   BubbleReport bubble(ProcessGroup& world, int64_t skip_steps) const;
 
  private:
-  struct Means {  // seconds, by chunk
-    std::vector<double> forward;
-    std::vector<double> backward;
-    std::vector<double> weight;
-  };
   struct Sum {
     double seconds = 0;
     int64_t count = 0;
   };
-  Means means() const;
-  plan::PipelineTimes simulated(const std::vector<Means>& stages) const;
+  StageMeans means() const;
+  plan::PipelineTimes simulated(const std::vector<StageMeans>& stages) const;
   std::string name_of(const plan::Step& step) const;
 
   const plan::StepInputs& inputs_;
   const plan::RankPlace& place_;
-  int64_t first_step_ = 0;  // of the trace; 0: there is none
-  int64_t last_step_ = 0;
+  plan::StepRange traces_;
   std::vector<std::pair<int64_t, std::vector<TimedStep>>> traced_;
   std::vector<plan::StageSpan> spans_;  // by step
   std::vector<Sum> sums_[3];            // forward, backward, weight; by chunk

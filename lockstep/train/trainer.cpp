@@ -110,8 +110,8 @@ void Trainer::make_state(plan::StepInputs inputs) {
       task_ = make_task(config_, options_.tasks, part);
     } else {
       if (part.chunks.empty()) part.chunks = plan::cut_layers(config_.model.layers, 1);
-      task_ = std::make_shared<SyntheticTask>(parse_synthetic(synthetic), config_.data.global_batch,
-                                              part.chunks);
+      task_ = std::make_shared<SyntheticTask>(plan::parse_synthetic(synthetic),
+                                              config_.data.global_batch, part.chunks);
     }
   }
   inputs.context_bytes = context_bytes(chunks);
@@ -434,7 +434,7 @@ std::vector<int64_t> Trainer::context_bytes(const std::vector<plan::ModelChunk>&
 int64_t Trainer::message_bytes() const {
   const plan::TensorPlace& tensor = context_.tensor;
   if (!config_.run.synthetic_compute.empty()) {
-    return config_.data.micro_batch * SyntheticCompute::kWidth * 4;
+    return config_.data.micro_batch * plan::SyntheticCompute::kWidth * 4;
   }
   const int64_t tokens = config_.data.micro_batch * config_.model.context *
                          context_.sequence.local.size() / context_.sequence.grains;

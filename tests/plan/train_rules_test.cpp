@@ -1,8 +1,10 @@
-// Rules between the optimizer's and the log's settings.
+// Rules between settings: what is refused, and that what is offered then works.
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/plan/train_config.h"
@@ -63,6 +65,100 @@ TEST(ConfigRules, SelectiveRecomputeNeedsAttention) {
   expect_contains(refusal_of(change("mlp", "selective")), "--set memory.recompute=block");
   expect_contains(refusal_of(change("mlp", "block")), "not refused");
   expect_contains(refusal_of(change("gpt2", "selective")), "not refused");
+}
+
+/// Takes the first offer of each refusal, until there is none: how many there were.
+int refusals(TrainConfig config, int ranks) {
+  for (int count = 0;; ++count) {
+    try {
+      check(config, ranks);
+      return count;
+    } catch (const UsageError& error) {
+      std::string text = error.what();
+      const size_t offer = text.find(": --set");
+      if (offer == std::string::npos || count == 9) {
+        ADD_FAILURE() << text;
+        return -1;
+      }
+      std::istringstream words(text.substr(offer + 2));
+      std::string flag;
+      std::string setting;
+      while (words >> flag >> setting && flag == "--set") {
+        const size_t equals = setting.find('=');
+        set_key(config, setting.substr(0, equals), setting.substr(equals + 1));
+        // A schedule of one's own is a text that only its name brings along.
+        if (setting.starts_with("parallel.schedule")) config.schedule_csv.clear();
+      }
+    }
+  }
+}
+
+TEST(ConfigRules, OneRefusalSaysAllThatAnMlpHasNot) {
+  const auto mlp = [](const std::vector<std::pair<const char*, const char*>>& settings) {
+    TrainConfig config = preset("nano");
+    set_key(config, "model.family", "mlp");
+    for (const auto& [key, value] : settings) set_key(config, key, value);
+    return config;
+  };
+  EXPECT_EQ(refusals(mlp({{"model.tied", "false"}}), 2), 0);
+  EXPECT_EQ(refusals(mlp({}), 2), 1);
+  EXPECT_EQ(refusals(mlp({{"memory.recompute", "selective"}}), 2), 1);
+  EXPECT_EQ(refusals(mlp({{"model.kv_heads", "2"}}), 2), 1);
+  EXPECT_EQ(refusals(mlp({{"parallel.pipeline", "2"}, {"parallel.tensor", "2"}}), 4), 1);
+  EXPECT_EQ(refusals(mlp({{"parallel.schedule", "zero-bubble-v"}, {"parallel.stages", "2,2"}}), 1),
+            1);
+  EXPECT_EQ(refusals(mlp({{"parallel.schedule", "interleaved"}, {"parallel.chunks", "2"}}), 1), 1);
+  // Eight data-parallel ranks want eight leaves, and the count of them that was given is another.
+  EXPECT_EQ(refusals(mlp({{"parallel.pipeline", "8"}, {"parallel.data", "1"}}), 8), 1);
+  TrainConfig table = mlp({{"parallel.schedule", "mine.csv"}, {"model.tied", "false"}});
+  table.schedule_csv = "F0,B0\n";
+  EXPECT_EQ(refusals(table, 1), 1);
+}
+
+TEST(ConfigRules, WhatAFamilyOffersFits) {
+  TrainConfig llama = preset("nano");
+  set_key(llama, "model.family", "llama");
+  EXPECT_EQ(refusals(llama, 2), 1);
+  llama.model.kv_heads = 3;
+  EXPECT_EQ(refusals(llama, 2), 2);
+  const std::string bias = refusal_of([](TrainConfig& c) { c.model.family = "llama"; });
+  EXPECT_EQ(bias.find("tied"), std::string::npos) << bias;
+}
+
+TEST(ConfigRules, AVHasTwoChunks) {
+  const auto with = [](int chunks) {
+    return refusal_of([=](TrainConfig& c) {
+      c.parallel.pipeline = 2;
+      c.parallel.schedule = "zero-bubble-v";
+      c.parallel.chunks = chunks;
+    });
+  };
+  for (const int chunks : {1, 2}) expect_contains(with(chunks), "not refused");
+  expect_contains(with(4), "--set parallel.chunks=2");
+}
+
+TEST(ConfigRules, WhatWouldFailAtTheStartIsRefusedBefore) {
+  const auto with = [](const char* key, const char* value) {
+    return refusal_of([=](TrainConfig& c) { set_key(c, key, value); });
+  };
+  for (const char* good : {"20,20,20", "20,40", "0", ""}) {
+    expect_contains(with("run.synthetic_compute", good), "not refused");
+  }
+  for (const char* bad : {"20,", "a", "1,2,3,4", "-1", "70000", "nan"}) {
+    expect_contains(with("run.synthetic_compute", bad), "run.synthetic_compute = \"");
+  }
+  for (const char* good : {"5", "5-7", "600-700", ""}) {
+    expect_contains(with("log.trace_steps", good), "not refused");
+  }
+  for (const char* bad : {"0", "7-5", "5-", "a", "5,7", "-3"}) {
+    expect_contains(with("log.trace_steps", bad), "is no step and no range of steps");
+  }
+  expect_contains(with("log.trace_steps", "601"), "--set log.trace_steps=600");
+}
+
+TEST(ConfigRules, OnePieceIsNoPieces) {
+  const std::string text = refusal_of([](TrainConfig& c) { c.parallel.stages = "2,3"; });
+  expect_contains(text, "4 layers are cut into 1 piece.");
 }
 
 TEST(ConfigRules, TheMetricsAddressIsHostAndPort) {
