@@ -30,7 +30,17 @@ std::vector<Setting> settings_for(const TrainConfig& config, const std::string& 
                                   int ranks) {
   if (axis == "pp") return {{"parallel.pipeline", size}};
   if (axis == "replica") return {{"parallel.replicas", size}};
-  if (axis == "shard") return {{"parallel.replicas", data_ranks(config, ranks) / size}};
+  if (axis == "shard") {
+    const auto sequences = data_ranks(config, ranks) / static_cast<int>(config.parallel.context);
+    return {{"parallel.replicas", sequences / size}};
+  }
+  if (axis == "cp") {
+    std::vector<Setting> settings = {{"parallel.context", size}};
+    if (config.numerics.context_grains == 0) {
+      settings.push_back({"numerics.context_grains", context_grains_of(config)});
+    }
+    return settings;
+  }
   if (axis != "tp") return {};
   std::vector<Setting> settings = {{"parallel.tensor", size}};
   if (config.numerics.tensor_grains == 0) {

@@ -2,6 +2,7 @@
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
 
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "lockstep/base/assert.h"
 #include "lockstep/torch_inside/gemm_counter.h"
@@ -112,10 +114,14 @@ struct LayerProfile::Impl {
     int path = outer.path;
     const bool outermost = !outer.is_operator;
     if (outermost && outer.phase == Phase::forward) {
+      bool is_layers = false;
       for_each_tensor(call.inputs(), [&](const at::Tensor& tensor) {
         const auto found = modules.find(tensor.unsafeGetTensorImpl());
-        if (found != modules.end()) path = found->second;
+        if (found == modules.end()) return;
+        path = found->second;
+        is_layers = true;
       });
+      if (is_layers && !at::GradMode::is_enabled()) name_open_function(path);
     }
     if (outer.phase == Phase::forward && call.seqNr() >= 0) made_by[call.seqNr()] = path;
     push(path, outer.phase);
@@ -127,6 +133,19 @@ struct LayerProfile::Impl {
       frame.bytes_read += bytes_of(tensor);
       frame.read.push_back(storage_of(tensor));
     });
+  }
+
+  /// A function in C++ took its number before its forward, in which nothing is recorded. It belongs
+  /// to the layer whose parameter its forward uses; where those are of several layers, to its mark.
+  void name_open_function(int path) {
+    const auto number = static_cast<int64_t>(at::sequence_number::peek()) - 1;
+    if (number < functions_from) return;
+    if (std::exchange(named_function, number) != number) {
+      made_by[number] = path;
+    } else if (const auto found = made_by.find(number);
+               found != made_by.end() && found->second != path) {
+      made_by.erase(found);
+    }
   }
 
   void enter_node(const at::RecordFunction& call) {
@@ -166,14 +185,23 @@ struct LayerProfile::Impl {
         row.bytes_written += written;
         if (frame.phase != Phase::backward) ++row.calls;
       }
+      if (at::GradMode::is_enabled()) note_numbers();
     }
     pop();
+  }
+
+  /// What operators have taken so far. The next is free: one that took none has no node.
+  void note_numbers() {
+    functions_from = static_cast<int64_t>(at::sequence_number::peek());
+    made_by.erase(functions_from);
   }
 
   std::unordered_map<std::string, size_t> paths;
   std::vector<std::array<ProfileRow, kPhases>> rows;        // by path
   std::unordered_map<const c10::TensorImpl*, int> modules;  // parameter -> path
   std::unordered_map<int64_t, int> made_by;                 // sequence number -> path
+  int64_t functions_from = 0;   // numbers from here on were not taken by operators
+  int64_t named_function = -1;  // the number that a layer was found for last
   std::vector<Span> spans;
   std::vector<int64_t> opened_at;  // of the open marks: the next sequence number then
   std::vector<Frame> stack;
@@ -224,6 +252,7 @@ void LayerProfile::begin_step() {
   LOCKSTEP_ASSERT(here == nullptr, "one profile a thread");
   impl_->made_by.clear();
   impl_->spans.clear();
+  impl_->note_numbers();
   impl_->callback = at::addThreadLocalCallback(
       at::RecordFunctionCallback(&enter, &leave)
           .needsInputs(true)

@@ -7,7 +7,8 @@
 ///   forward    an operator on a parameter belongs to the module that registered it; any other to
 ///              the innermost LayerScope, else to the model ("")
 ///   backward   an autograd node belongs to the layer whose forward made it: the operator with its
-///              sequence number, else the LayerScope that was open at that number
+///              sequence number, or the function in C++ whose forward used one layer's parameters;
+///              else the LayerScope that was open at that number
 ///
 /// Bytes are the sizes of the tensors that outermost operators took and gave (an operator that only
 /// views its input gives none); operations are those of matrix products (gemm_counter.h).

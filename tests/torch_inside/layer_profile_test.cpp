@@ -125,6 +125,64 @@ TEST_F(LayerProfileTest, AViewMovesNothing) {
   EXPECT_EQ(row(profile, "copies", Phase::forward)->bytes_written, 4 * 2 * kIn);
 }
 
+/// A layer as tensor-parallel ones are: its product is inside a function, under a block's mark.
+struct Product : torch::autograd::Function<Product> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& w, const at::Tensor& w_2) {
+    context->save_for_backward({x, w, w_2});
+    const at::Tensor y = at::linear(x, w);
+    return w_2.defined() ? at::linear(y, w_2) : y;
+  }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
+                                               torch::autograd::tensor_list g) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor dy = saved[2].defined() ? at::mm(g[0], saved[2]) : g[0];
+    return {at::mm(dy, saved[1]), at::mm(dy.t(), saved[0]), at::Tensor()};
+  }
+};
+
+TEST_F(LayerProfileTest, AFunctionOnALayersParameterIsThatLayers) {
+  LayerProfile profile(net_);
+  const at::Tensor& w_1 = net_.first->weight;
+  const at::Tensor& w_2 = net_.inner->ptr<torch::nn::LinearImpl>(1)->weight;
+  profile.begin_step();
+  at::Tensor y;
+  {
+    const PhaseScope phase(Phase::forward);
+    const LayerScope layer("block");
+    y = Product::apply(Product::apply(x_ * 2, w_1, at::Tensor()), w_2, at::Tensor());
+  }
+  {
+    const PhaseScope phase(Phase::backward);
+    y.backward(at::ones_like(y));
+  }
+  profile.end_step();
+  constexpr int64_t kFirst = 2 * kB * kIn * kHidden;
+  constexpr int64_t kSecond = 2 * kB * kHidden * kOut;
+  EXPECT_EQ(row(profile, "first", Phase::backward)->flops, 2 * kFirst);
+  EXPECT_EQ(row(profile, "inner.1", Phase::backward)->flops, 2 * kSecond);
+  EXPECT_EQ(row(profile, "block", Phase::backward)->flops, 0) << "the doubling's";
+}
+
+TEST_F(LayerProfileTest, AFunctionOnSeveralLayersIsItsMarks) {
+  LayerProfile profile(net_);
+  profile.begin_step();
+  at::Tensor y;
+  {
+    const PhaseScope phase(Phase::forward);
+    const LayerScope layer("block");
+    y = Product::apply(x_, net_.first->weight, net_.inner->ptr<torch::nn::LinearImpl>(1)->weight);
+  }
+  {
+    const PhaseScope phase(Phase::backward);
+    y.backward(at::ones_like(y));
+  }
+  profile.end_step();
+  EXPECT_GT(row(profile, "block", Phase::backward)->flops, 0);
+  const auto of_first = row(profile, "first", Phase::backward);
+  EXPECT_EQ(of_first ? of_first->flops : 0, 0);
+}
+
 /// An autograd function in C++ runs no operator of its own: the mark around it finds its backward.
 TEST_F(LayerProfileTest, AFunctionOfTheUsersOwnIsFoundByTheMarkAroundIt) {
   struct Double : torch::autograd::Function<Double> {
