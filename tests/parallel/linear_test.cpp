@@ -1,6 +1,8 @@
 // Column- and row-parallel linear maps: one result on every layout, and the plain formula's.
 #include "lockstep/parallel/tensor/linear.h"
 
+#include <torch/csrc/autograd/autograd.h>
+
 #include "lockstep/parallel/tensor/column_linear.h"
 #include "lockstep/parallel/tensor/row_linear.h"
 #include "tests/parallel/grains.h"

@@ -128,16 +128,20 @@ TEST_F(LayerProfileTest, AViewMovesNothing) {
 /// A layer as tensor-parallel ones are: its product is inside a function, under a block's mark.
 struct Product : torch::autograd::Function<Product> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
-                            const at::Tensor& w, const at::Tensor& w_2) {
-    context->save_for_backward({x, w, w_2});
-    const at::Tensor y = at::linear(x, w);
-    return w_2.defined() ? at::linear(y, w_2) : y;
+                            const std::vector<at::Tensor>& weights) {
+    torch::autograd::variable_list saved = {x};
+    saved.insert(saved.end(), weights.begin(), weights.end());
+    context->save_for_backward(saved);
+    at::Tensor y = x;
+    for (const at::Tensor& weight : weights) y = at::linear(y, weight);
+    return y;
   }
   static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
                                                torch::autograd::tensor_list g) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor dy = saved[2].defined() ? at::mm(g[0], saved[2]) : g[0];
-    return {at::mm(dy, saved[1]), at::mm(dy.t(), saved[0]), at::Tensor()};
+    const at::Tensor dy = saved.size() > 2 ? at::mm(g[0], saved[2]) : g[0];
+    at::mm(dy.t(), saved[0]);  // what would be the weight's gradient
+    return {at::mm(dy, saved[1]), at::Tensor()};
   }
 };
 
@@ -150,7 +154,7 @@ TEST_F(LayerProfileTest, AFunctionOnALayersParameterIsThatLayers) {
   {
     const PhaseScope phase(Phase::forward);
     const LayerScope layer("block");
-    y = Product::apply(Product::apply(x_ * 2, w_1, at::Tensor()), w_2, at::Tensor());
+    y = Product::apply(Product::apply(x_ * 2, {w_1}), {w_2});
   }
   {
     const PhaseScope phase(Phase::backward);
@@ -171,7 +175,8 @@ TEST_F(LayerProfileTest, AFunctionOnSeveralLayersIsItsMarks) {
   {
     const PhaseScope phase(Phase::forward);
     const LayerScope layer("block");
-    y = Product::apply(x_, net_.first->weight, net_.inner->ptr<torch::nn::LinearImpl>(1)->weight);
+    y = Product::apply(x_ * 2,
+                       {net_.first->weight, net_.inner->ptr<torch::nn::LinearImpl>(1)->weight});
   }
   {
     const PhaseScope phase(Phase::backward);

@@ -20,7 +20,8 @@ class StageRig {
            const std::function<int(const std::string& path)>& chunk_of) {
     const int stage = group->rank();
     context.world = std::make_shared<ProcessGroup>(group);
-    plan::RankPlace place{.stage = stage, .dp = {stage}, .model = {}, .stages = {}, .tp = {stage}};
+    plan::RankPlace place{
+        .stage = stage, .dp = {stage}, .model = {}, .stages = {}, .tp = {stage}, .cp = {stage}};
     for (int rank = 0; rank < group->size(); ++rank) place.stages.push_back(rank);
     place.model = place.stages;
     pipeline.stages = group->size();
