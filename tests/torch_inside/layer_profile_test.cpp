@@ -125,10 +125,12 @@ TEST_F(LayerProfileTest, AViewMovesNothing) {
   EXPECT_EQ(row(profile, "copies", Phase::forward)->bytes_written, 4 * 2 * kIn);
 }
 
+using Weights = std::vector<at::Tensor>;
+
 /// A layer as tensor-parallel ones are: its product is inside a function, under a block's mark.
 struct Product : torch::autograd::Function<Product> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
-                            const std::vector<at::Tensor>& weights) {
+                            const Weights& weights) {
     torch::autograd::variable_list saved = {x};
     saved.insert(saved.end(), weights.begin(), weights.end());
     context->save_for_backward(saved);
@@ -154,7 +156,7 @@ TEST_F(LayerProfileTest, AFunctionOnALayersParameterIsThatLayers) {
   {
     const PhaseScope phase(Phase::forward);
     const LayerScope layer("block");
-    y = Product::apply(Product::apply(x_ * 2, {w_1}), {w_2});
+    y = Product::apply(Product::apply(x_ * 2, Weights{w_1}), Weights{w_2});
   }
   {
     const PhaseScope phase(Phase::backward);
@@ -175,8 +177,8 @@ TEST_F(LayerProfileTest, AFunctionOnSeveralLayersIsItsMarks) {
   {
     const PhaseScope phase(Phase::forward);
     const LayerScope layer("block");
-    y = Product::apply(x_ * 2,
-                       {net_.first->weight, net_.inner->ptr<torch::nn::LinearImpl>(1)->weight});
+    y = Product::apply(
+        x_ * 2, Weights{net_.first->weight, net_.inner->ptr<torch::nn::LinearImpl>(1)->weight});
   }
   {
     const PhaseScope phase(Phase::backward);
