@@ -11,11 +11,10 @@
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
 #include "lockstep/optim/clip.h"
-#include "lockstep/plan/context_bytes.h"
 #include "lockstep/plan/engines.h"
 #include "lockstep/plan/fitting.h"
+#include "lockstep/plan/part_traffic.h"
 #include "lockstep/plan/run_layout.h"
-#include "lockstep/plan/tensor_bytes.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "lockstep/train/data_groups.h"
 #include "lockstep/train/detail/warmup.h"
@@ -114,7 +113,8 @@ void Trainer::make_state(plan::StepInputs inputs) {
                                               config_.data.global_batch, part.chunks);
     }
   }
-  inputs.context_bytes = context_bytes(chunks);
+  const plan::GrainPlaces grains{context_.tensor, context_.sequence};
+  inputs.context_bytes = plan::context_traffic(config_, chunks, grains);
   std::shared_ptr<StageMessages> messages;
   if (inputs.pipelined()) {
     messages =
@@ -139,8 +139,8 @@ void Trainer::make_state(plan::StepInputs inputs) {
           .messages = messages,
 
           .has_losses = has_losses(inputs),
-          .message_bytes = message_bytes(),
-          .tensor_bytes = tensor_bytes(chunks)},
+          .message_bytes = plan::message_traffic(config_, grains),
+          .tensor_bytes = plan::tensor_traffic(config_, chunks, grains)},
       context_, std::move(inputs));
   timeline_ = std::make_unique<Timeline>(state_->inputs(), place_, config_.log.trace_steps);
   if (!options_.witness_folder.empty()) {
@@ -386,60 +386,6 @@ bool Trainer::evaluate_at(int64_t done) {
   val_loss_ = evaluated.loss;
   if (log_) log_->evaluation(done, val_loss_);
   return true;
-}
-
-/// Of a micro-batch, among the ranks that share this one's layers.
-std::vector<int64_t> Trainer::tensor_bytes(const std::vector<plan::ModelChunk>& chunks) const {
-  std::vector<int64_t> bytes;
-  const bool gpt2 = config_.model.family == "gpt2";
-  for (const plan::ModelChunk& chunk : chunks) {
-    if (!context_.tp) return {};
-    // Each context grain by itself.
-    const plan::TensorBytes of =
-        plan::tensor_bytes({.batch = config_.data.micro_batch,
-                            .sequence = config_.model.context / context_.sequence.grains,
-                            .width = config_.model.width,
-                            .layers = chunk.last_layer - chunk.first_layer,
-                            .embeds = chunk.embeds,
-                            .heads = chunk.heads,
-                            .positions = gpt2,
-                            .norm_bias = gpt2 && config_.model.bias,
-                            .recompute_blocks = config_.memory.recompute == "block"},
-                           context_.tensor);
-    bytes.push_back((of.forward + of.backward) * context_.sequence.local.size());
-  }
-  return bytes;
-}
-
-/// The same, among the ranks that divide its sequences.
-std::vector<int64_t> Trainer::context_bytes(const std::vector<plan::ModelChunk>& chunks) const {
-  std::vector<int64_t> bytes;
-  if (!context_.cp) return bytes;
-  const auto& model = config_.model;
-  const int64_t heads =
-      (model.kv_heads > 0 ? model.kv_heads : model.heads) / context_.tensor.grains;
-  for (const plan::ModelChunk& chunk : chunks) {
-    const plan::ContextBytes of = plan::context_bytes(
-        {.sequence = model.context,
-         .heads = config_.data.micro_batch * heads * context_.tensor.local.size(),
-         .width = model.width / model.heads},
-        context_.sequence);
-    const int64_t forwards = config_.memory.recompute == "block" ? 2 : 1;
-    bytes.push_back((forwards * of.forward + of.backward) * (chunk.last_layer - chunk.first_layer));
-  }
-  return bytes;
-}
-
-/// Of a micro-batch's activations, between stages.
-int64_t Trainer::message_bytes() const {
-  const plan::TensorPlace& tensor = context_.tensor;
-  if (!config_.run.synthetic_compute.empty()) {
-    return config_.data.micro_batch * plan::SyntheticCompute::kWidth * 4;
-  }
-  const int64_t tokens = config_.data.micro_batch * config_.model.context *
-                         context_.sequence.local.size() / context_.sequence.grains;
-  const int64_t whole = tokens * config_.model.width * 4;
-  return tensor.sequence ? whole * tensor.local.size() / tensor.grains : whole;
 }
 
 /// One rank of all that compute the same samples brings their losses.

@@ -83,9 +83,6 @@ class Trainer {
   void require_equal_replicas();
   std::function<void(const std::function<void()>&)> run_forward();
   bool has_losses(const plan::StepInputs& inputs) const;
-  int64_t message_bytes() const;
-  std::vector<int64_t> tensor_bytes(const std::vector<plan::ModelChunk>& chunks) const;
-  std::vector<int64_t> context_bytes(const std::vector<plan::ModelChunk>& chunks) const;
   std::function<at::Tensor(const EvaluationOptions::RunChunk&)> stage_pass();
   GroupTotals traffic() const;
   std::vector<GroupTraffic> group_traffic(int64_t steps_done) const;
