@@ -214,7 +214,7 @@ LeafSchedule plan_leaves(int grains, int ranks, LeafAssignment assignment, int r
         ranks, " data-parallel ranks but only ", grains, grains == 1 ? " leaf" : " leaves",
         " in a step: a rank would have nothing to compute.\n  Set numerics.grains = ", enough,
         " (needs data.global_batch / data.micro_batch to divide by ", enough, ") or start at most ",
-        grains, grains == 1 ? " rank." : " ranks."));
+        grains, grains == 1 ? " data-parallel rank." : " data-parallel ranks."));
   }
   return {.assignment = assignment, .ranks = ranks, .grains = grains, .replicas = replicas};
 }

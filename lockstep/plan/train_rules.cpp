@@ -175,6 +175,19 @@ void check_pipeline_of(const TrainConfig& config, int ranks) {
 /// The rules of a model that is cut into stages and divided into grains.
 void check_parts(const TrainConfig& config, int ranks) {
   const auto& parallel = config.parallel;
+  const auto grains = static_cast<int64_t>(tensor_grains_of(config));
+  if (parallel.schedule == "zero-bubble-v" && parallel.chunks > 2) {
+    throw UsageError(
+        base::str("parallel.chunks = ", parallel.chunks,
+                  ", but parallel.schedule = \"zero-bubble-v\" has two: one on the way "
+                  "there, one on the way back.\n  This fits: --set parallel.chunks=2"));
+  }
+  const bool divided = grains > 1 || context_grains_of(config) > 1;
+  if (divided) {
+    check_grains(config, grains);
+    check_context(config);
+  }
+  // Behind what the sizes allow: the number that it offers is one that they take.
   const int64_t parts = parallel.pipeline * parallel.context * parallel.tensor;
   if (ranks % parts != 0) {
     const int64_t fits = std::max<int64_t>(1, (ranks + parts / 2) / parts) * parts;
@@ -183,19 +196,7 @@ void check_parts(const TrainConfig& config, int ranks) {
                                " times parallel.tensor = ", parallel.tensor,
                                " ranks do not divide -n ", ranks, ".\n  This fits: -n ", fits));
   }
-  const auto grains = static_cast<int64_t>(tensor_grains_of(config));
-  if (parallel.schedule == "zero-bubble-v" && parallel.chunks > 2) {
-    throw UsageError(
-        base::str("parallel.chunks = ", parallel.chunks,
-                  ", but parallel.schedule = \"zero-bubble-v\" has two: one on the way "
-                  "there, one on the way back.\n  This fits: --set parallel.chunks=2"));
-  }
-  if (grains == 1 && context_grains_of(config) == 1 && parallel.stages.empty() &&
-      !is_pipelined(config)) {
-    return;
-  }
-  check_grains(config, grains);
-  check_context(config);
+  if (!divided && parallel.stages.empty() && !is_pipelined(config)) return;
   if (!is_pipelined(config)) {
     chunks_of(config, 0);
     return;

@@ -169,11 +169,11 @@ TEST(LeafSchedule, RefusesMoreRanksThanLeavesAndSaysWhatToSet) {
   EXPECT_EQ(refusal([] { plan_leaves(4, 5, LeafAssignment::contiguous); }),
             "5 data-parallel ranks but only 4 leaves in a step: a rank would have nothing to "
             "compute.\n  Set numerics.grains = 8 (needs data.global_batch / data.micro_batch to "
-            "divide by 8) or start at most 4 ranks.");
+            "divide by 8) or start at most 4 data-parallel ranks.");
   EXPECT_EQ(refusal([] { plan_leaves(1, 16, LeafAssignment::round_robin); }),
             "16 data-parallel ranks but only 1 leaf in a step: a rank would have nothing to "
             "compute.\n  Set numerics.grains = 16 (needs data.global_batch / data.micro_batch to "
-            "divide by 16) or start at most 1 rank.");
+            "divide by 16) or start at most 1 data-parallel rank.");
   EXPECT_THROW(plan_leaves(0, 1, LeafAssignment::contiguous), UsageError);
   EXPECT_THROW(plan_leaves(4, 0, LeafAssignment::contiguous), UsageError);
 }
