@@ -3,20 +3,11 @@
 #include <cmath>
 
 #include "lockstep/kernels/detail/clones.h"
+#include "lockstep/kernels/detail/power.h"
 
 namespace lockstep::kernels {
-namespace {
 
-// By squaring, because pow() rounds differently from one C library and CPU to the next.
-double power(double base, int64_t exponent) {
-  double result = 1;
-  for (double square = base; exponent > 0; exponent >>= 1, square *= square) {
-    if (exponent & 1) result *= square;
-  }
-  return result;
-}
-
-}  // namespace
+using detail::power;
 
 AdamWScalars adamw_scalars(int64_t t, double lr, double beta1, double beta2, double eps,
                            double weight_decay, double grad_scale) {
