@@ -13,14 +13,23 @@ double sum_of_eight(const double* v) {
 
 }  // namespace
 
-NormChunks plan_norm_chunks(const ParamTable& table) {
+NormChunks plan_norm_chunks(const ParamTable& table, NormSums sums) {
   NormChunks plan;
   plan.first_chunk.assign(table.params.size(), -1);
+  plan.sum.assign(table.params.size(), -1);
+  const std::string* logical = nullptr;  // of the sum at hand
   for (const int index : table.by_name) {
     const Param& param = table.params[static_cast<size_t>(index)];
     if (!param.trainable) continue;
+    // Grains differ in what stands behind their parameter's name, so they follow each other.
+    const bool goes_on =
+        logical != nullptr && (sums == NormSums::whole || *logical == logical_name(param));
+    if (!goes_on) plan.ends.push_back(plan.chunks);
+    logical = &logical_name(param);
     plan.first_chunk[static_cast<size_t>(index)] = plan.chunks;
+    plan.sum[static_cast<size_t>(index)] = static_cast<int>(plan.ends.size()) - 1;
     plan.chunks += (param.numel + kNormChunk - 1) / kNormChunk;
+    plan.ends.back() = plan.chunks;
   }
   return plan;
 }

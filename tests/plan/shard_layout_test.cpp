@@ -217,5 +217,58 @@ TEST(NormPlan, HasTheBitsOfTheTreeOnEveryWorld) {
   }
 }
 
+/// Three tensor grains of a parameter, among others, one of them without elements.
+ParamTable table_of_grains() {
+  std::vector<ParamDeclaration> declared = {param("wte", {1000, 3}), param("a.bias", {7})};
+  for (int grain = 0; grain < 3; ++grain) {
+    ParamDeclaration part = param("a.weight@" + std::to_string(grain), {300, 5});
+    part.slice = {.logical = "a.weight",
+                  .shape = {900, 5},
+                  .dim = 0,
+                  .blocks = {900},
+                  .grain = grain,
+                  .grains = 3};
+    declared.push_back(part);
+  }
+  declared.push_back(param("b", {0}));
+  declared.push_back(param("c", {257}));
+  return make_param_table(declared, {});
+}
+
+/// A trust ratio's norm of whoever owns what: a tree for each logical parameter.
+TEST(NormPlan, EachParameterHasTheBitsOfItsTreeOnEveryWorld) {
+  const ParamTable table = table_of_grains();
+  const NormChunks chunks = plan_norm_chunks(table, NormSums::by_parameter);
+  // a.bias 1, a.weight 3 x 6, b none, c 2, wte 12.
+  EXPECT_EQ(chunks.ends, (std::vector<int64_t>{1, 19, 19, 21, 33}));
+  EXPECT_EQ(chunks.sum[static_cast<size_t>(table.find("a.weight@2"))], 1);
+  const auto squares = unlike_values<double>(static_cast<size_t>(chunks.chunks), 4);
+  for (const Shard stage : {Shard::zero1, Shard::zero3}) {
+    for (const int ranks : {1, 2, 3, 4, 5, 8, 13, 64}) {
+      const NormPlan plan = plan_norm(table, layout_of(table, {.stage = stage, .ranks = ranks}),
+                                      NormSums::by_parameter);
+      std::vector<double> sums(plan.place.size());
+      size_t index = 0;
+      for (const auto& nodes : plan.nodes) {
+        for (const LeafRange node : nodes) {
+          sums[static_cast<size_t>(plan.place[index++])] =
+              tree_sum(squares.data() + node.lo, node.size());
+        }
+      }
+      for (const AddStep step : plan.additions) {
+        sums[static_cast<size_t>(step.into)] += sums[static_cast<size_t>(step.from)];
+      }
+      ASSERT_EQ(plan.results.size(), chunks.ends.size());
+      EXPECT_EQ(plan.results[2], -1) << "no element, no sum";
+      for (const size_t sum : {0, 1, 3, 4}) {
+        const int64_t first = chunks.begin_of(sum);
+        const double alone = tree_sum(squares.data() + first, chunks.ends[sum] - first);
+        EXPECT_EQ(bits(sums.at(static_cast<size_t>(plan.results[sum]))), bits(alone))
+            << ranks << " ranks, sum " << sum;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::plan
