@@ -422,7 +422,7 @@ void StepRunner::add_losses(int leaf, const at::Tensor& losses) {
   const int64_t each = losses.numel() / contexts_.size();
   for (int context = contexts_.lo; context < contexts_.hi; ++context) {
     leaf_losses_[static_cast<size_t>(leaves_.sum_leaf(leaf, context))] +=
-        sum_in_order(losses.narrow(0, (context - contexts_.lo) * each, each));
+        sum_in_order(losses.reshape({-1}).narrow(0, (context - contexts_.lo) * each, each));
   }
 }
 
