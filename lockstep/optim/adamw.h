@@ -1,10 +1,10 @@
 /// The AdamW updater: state for spans of a shard; knows no layout.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <vector>
 
+#include "lockstep/optim/detail/moments.h"
+#include "lockstep/optim/span.h"
 #include "lockstep/optim/updater.h"
 
 namespace lockstep::optim {
@@ -16,14 +16,6 @@ struct AdamWOptions {
   double weight_decay = 0.1;  // on spans with `decay`
 };
 
-/// A run of elements with one decay rule: master weights and their gradient.
-struct Span {
-  float* master = nullptr;
-  const float* gradient = nullptr;
-  int64_t count = 0;
-  bool decay = false;
-};
-
 class AdamW final : public Updater {
  public:
   /// Throws UsageError naming field and value: a beta outside [0, 1), eps <= 0, decay < 0, NaN.
@@ -32,27 +24,13 @@ class AdamW final : public Updater {
   /// Decay is decoupled: it shrinks the weight by lr * weight_decay and never reaches the moments.
   void step(double lr, double grad_scale) override;
 
-  /// Of both moments.
-  int64_t state_bytes() const override;
-  /// The moments of a span, as many as its elements.
-  const float* first_moment(std::size_t span) const {
-    return first_moment_.data() + start_of(span);
-  }
-  const float* second_moment(std::size_t span) const {
-    return second_moment_.data() + start_of(span);
-  }
+  int64_t state_bytes() const override { return moments_.bytes(); }
+  const float* moment(int kind, size_t span) const override { return moments_.find(kind, span); }
 
  private:
-  int64_t start_of(std::size_t span) const {
-    int64_t start = 0;
-    for (std::size_t s = 0; s < span; ++s) start += spans_[s].count;
-    return start;
-  }
-
   AdamWOptions options_;
   std::vector<Span> spans_;
-  std::vector<float> first_moment_;  // of all spans, back to back
-  std::vector<float> second_moment_;
+  detail::Moments moments_;
 };
 
 }  // namespace lockstep::optim

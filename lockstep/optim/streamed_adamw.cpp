@@ -105,7 +105,7 @@ void StreamedAdamW::take_memory() {
 }
 
 void StreamedAdamW::step(double lr, double grad_scale) {
-  const detail::AdamWStep scalars = detail::adamw_step(options_, steps_taken_ + 1, lr, grad_scale);
+  const detail::AdamWStep step(options_, steps_taken_ + 1, lr, grad_scale);
   ++steps_taken_;
   // One seat is computed on. Of the others half are read ahead, and the larger half is written: a
   // read that is late only delays, but a seat that is still written holds up the read ahead of it.
@@ -124,7 +124,7 @@ void StreamedAdamW::step(double lr, double grad_scale) {
       const float* const gradient =
           span.gradient != nullptr ? span.gradient + part.lo : seat.gradients.floats() + part.at;
       kernels::adamw(master, first + part.at, second + part.at, gradient, part.count,
-                     span.decay ? scalars.with_decay : scalars.without_decay);
+                     step.scalars(span.decay, span.lr_factor));
     }
     store(block);
   }

@@ -30,6 +30,7 @@ struct StreamedSpan {
   int64_t gradient_at = 0;
   int64_t count = 0;
   bool decay = false;
+  double lr_factor = 1;
 };
 
 struct StreamOptions {

@@ -1,6 +1,7 @@
 /// What every optimizer is to the loop that calls it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace lockstep::optim {
@@ -15,6 +16,12 @@ class Updater {
 
   /// Bytes of memory held between steps, masters and gradients of others not counted.
   virtual int64_t state_bytes() const = 0;
+
+  /// Of a span, its moment `kind`, as many numbers as its elements; null: there are not so many
+  /// kinds, or they are not in memory.
+  virtual const float* moment([[maybe_unused]] int kind, [[maybe_unused]] size_t span) const {
+    return nullptr;
+  }
 
   int64_t steps_taken() const { return steps_taken_; }
 

@@ -157,6 +157,7 @@ StepInputs step_inputs_of(const TrainConfig& config, const ParamTable& table, in
           : plan_buckets(table, bytes(config.comm.first_bucket_mb), bytes(config.comm.bucket_mb));
   inputs.shards = plan_shards(table, inputs.buckets, shard);
   inputs.overlap = config.comm.overlap;
+  inputs.optimizer = parse_optimizer(config.optim.name);
   set_pipeline(inputs, config, stage);
   return inputs;
 }

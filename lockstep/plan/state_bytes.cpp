@@ -81,7 +81,7 @@ StateBytes planned_state(const StepInputs& inputs, int rank) {
       if (levels > 1) bytes.gradients += levels * shards.owned_numel(shard) * kElement;
     }
   }
-  bytes.optimizer = 2 * owned * kElement;
+  bytes.optimizer = traits_of(inputs.optimizer).moments * owned * kElement;
   bytes.gathered = most_gathered(shards) * kElement;
   return bytes;
 }

@@ -5,6 +5,8 @@
 ///
 ///   none 16 P   zero1 8 P + 8 P/N   zero2 4 P + 12 P/N   zero3 16 P/N
 ///
+/// SGD and LARS keep one moment, of 4 bytes, where AdamW and LAMB keep two.
+///
 /// plus, stated apart: further levels of the fold stack, further uses of tied parameters, the
 /// buffers of the leaf at work, gathered units, padding.
 ///
@@ -22,7 +24,7 @@ struct StateBytes {
   int64_t gradients = 0;   // sums: whole, or this rank's slices, with all levels of the stack
   int64_t leaf = 0;        // the most that buffers of the leaf at work take at once
   int64_t side = 0;        // further uses of tied parameters
-  int64_t optimizer = 0;   // both moments
+  int64_t optimizer = 0;   // its moments
   int64_t gathered = 0;    // the most that gathered units take at once, the root included
   int64_t total() const { return parameters + gradients + leaf + side + optimizer + gathered; }
 };

@@ -7,7 +7,7 @@ namespace lockstep::plan {
 namespace {
 
 constexpr int64_t kElementBytes = 4;  // parameters and gradients travel in fp32
-constexpr int64_t kSumBytes = 8;      // losses and squares in fp64
+constexpr int64_t kSumBytes = 8;      // losses and squares in fp64; ratios have two each
 
 class StepBytes {
  public:
@@ -73,6 +73,16 @@ class StepBytes {
         }
         if (!shards.sharded()) return;
         bytes_.shard += all_gather(plan_norm(inputs_.table, shards).counts(), kSumBytes);
+        return;
+      case StepOp::ratios:
+        if (inputs_.part) {
+          bytes_.model += direct_all_gather_bytes(inputs_.part->model_rank,
+                                                  inputs_.part->ratios.counts(), 2 * kSumBytes);
+          return;
+        }
+        if (!shards.sharded()) return;
+        bytes_.shard += all_gather(
+            plan_norm(inputs_.table, shards, NormSums::by_parameter).counts(), 2 * kSumBytes);
         return;
       case StepOp::recv_forward:
       case StepOp::recv_backward:

@@ -148,6 +148,7 @@ void end_of_step(const StepInputs& inputs, std::vector<Step>& steps) {
   }
   steps.push_back({.op = StepOp::loss});
   steps.push_back({.op = StepOp::norm});
+  if (traits_of(inputs.optimizer).has_ratios) steps.push_back({.op = StepOp::ratios});
   steps.push_back({.op = StepOp::update});
   for (int bucket = 0; bucket < num_buckets(inputs); ++bucket) {
     if (!shards.sharded() || shards.gathers()) break;
@@ -262,6 +263,8 @@ std::string text(const Step& step) {
       return "loss";
     case StepOp::norm:
       return "norm";
+    case StepOp::ratios:
+      return "ratios";
     case StepOp::update:
       return "update";
     case StepOp::publish:

@@ -34,6 +34,7 @@
 #include "lockstep/plan/buckets.h"
 #include "lockstep/plan/leaf_rounds.h"
 #include "lockstep/plan/norm_plan.h"
+#include "lockstep/plan/optimizers.h"
 #include "lockstep/plan/pipeline_schedule.h"
 #include "lockstep/plan/shard_layout.h"
 
@@ -60,6 +61,7 @@ enum class StepOp {
   across,         // bucket: the sums of all replicas meet
   loss,           // the leaves' losses meet
   norm,           // all reductions are complete; the gradient's norm is taken
+  ratios,         // norms of each parameter and of its update are taken, where the optimizer asks
   update,         // the optimizer
   publish,        // bucket: every rank gets the updated parameters of all shards
 };
@@ -89,7 +91,8 @@ inline constexpr int64_t kMessageHeaderBytes = 72;
 
 /// Of a model that ranks hold parts of: what a rank's step moves beside its data-parallel groups.
 struct PartTraffic {
-  NormPlan norm;  // over the ranks that together hold a replica, of which this is
+  NormPlan norm;         // over the ranks that together hold a replica, of which this is
+  NormPlan ratios = {};  // the same for each parameter, where the optimizer asks
   int model_rank = 0;
   bool has_losses = true;
   int64_t message_bytes = 0;  // of a micro-batch's activation between stages
@@ -116,6 +119,7 @@ struct StepInputs {
   std::optional<PartTraffic> part = {};
   /// By chunk: what a micro-batch moves among the ranks that divide its sequences.
   std::vector<int64_t> context_bytes = {};
+  Optimizer optimizer = Optimizer::adamw;
 
   bool pipelined() const { return !schedules.empty(); }
   /// Leaves have gradient buffers of their own: the next begins before the weights of the one
@@ -153,14 +157,14 @@ LeafRounds leaf_rounds(const StepInputs& inputs, int rank);
 /// or of messages received.
 struct GroupBytes {
   int64_t dp = 0;       // reductions where nothing is sharded, and the loss exchange
-  int64_t shard = 0;    // reductions to owners, and the norm
+  int64_t shard = 0;    // reductions to owners, and norms
   int64_t gather = 0;   // parameters
   int64_t replica = 0;  // reductions over replicas
   int64_t tp = 0;       // sums of tensor grains
   int64_t cp = 0;       // keys and values of other parts of the sequence, and their gradients
   int64_t pp = 0;       // activations and their gradients that a stage receives
   int64_t tie = 0;      // uses of a tied parameter on two stages
-  int64_t model = 0;    // the norm, where ranks hold parts
+  int64_t model = 0;    // norms, where ranks hold parts
   int64_t all = 0;      // the loss, the same
   int64_t total() const { return dp + shard + gather + replica + tp + cp + pp + tie + model + all; }
   /// By the group's name; 0 for one that steps do not communicate in.

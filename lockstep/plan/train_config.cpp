@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/plan/engines.h"
+#include "lockstep/plan/optimizers.h"
 #include "lockstep/plan/tokenizers.h"
 
 namespace lockstep::plan {
@@ -68,6 +69,12 @@ std::vector<std::string> tokenizer_names() {
 std::vector<std::string> engine_names() {
   std::vector<std::string> names;
   for (const EngineName& engine : kEngines) names.emplace_back(engine.name);
+  return names;
+}
+
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  for (const OptimizerName& optimizer : kOptimizers) names.emplace_back(optimizer.name);
   return names;
 }
 
@@ -140,7 +147,7 @@ const std::vector<Row>& table() {
        "parallel.context",
        Whole{AT(numerics.context_grains), 1, 1 << 10, /*automatic=*/0}},
 
-      {"optim.name", "optimizer", Choice{AT(optim.name), {"adamw"}}},
+      {"optim.name", "optimizer", Choice{AT(optim.name), optimizer_names()}},
       {"optim.lr", "learning rate at the top of the schedule", Real{AT(optim.lr), 0, 100, kAbove}},
       {"optim.base_batch", "global batch that optim.lr was found for; 0: the one of this run",
        Whole{AT(optim.base_batch), 0, 1 << 24}},
@@ -154,10 +161,21 @@ const std::vector<Row>& table() {
        Real{AT(optim.min_lr_ratio), 0, 1}},
       {"optim.grad_clip", "largest norm of the gradient; 0: no clipping",
        Real{AT(optim.grad_clip), 0, 1e9}},
-      {"optim.weight_decay", "decoupled decay of matrices", Real{AT(optim.weight_decay), 0, 100}},
-      {"optim.beta1", "decay of the first moment", Real{AT(optim.beta1), 0, 1, false, kBelow}},
-      {"optim.beta2", "decay of the second moment", Real{AT(optim.beta2), 0, 1, false, kBelow}},
-      {"optim.eps", "added to the root of the second moment", Real{AT(optim.eps), 0, 1, kAbove}},
+      {"optim.weight_decay",
+       "decay of matrices: decoupled with adamw, part of the update with lamb, of the gradient "
+       "with "
+       "sgd and lars",
+       Real{AT(optim.weight_decay), 0, 100}},
+      {"optim.beta1", "decay of the first moment, with adamw and lamb",
+       Real{AT(optim.beta1), 0, 1, false, kBelow}},
+      {"optim.beta2", "decay of the second moment, with adamw and lamb",
+       Real{AT(optim.beta2), 0, 1, false, kBelow}},
+      {"optim.eps", "added to the root of the second moment, with adamw and lamb",
+       Real{AT(optim.eps), 0, 1, kAbove}},
+      {"optim.momentum", "decay of the moment, with sgd and lars",
+       Real{AT(optim.momentum), 0, 1, false, kBelow}},
+      {"optim.trust", "step of a parameter as a share of its norm, with lars",
+       Real{AT(optim.trust), 0, 100, kAbove}},
 
       {"parallel.data", "data-parallel ranks; auto: all ranks of the job",
        Whole{AT(parallel.data), 1, 1 << 16, /*automatic=*/-1}},

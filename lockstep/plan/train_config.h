@@ -60,7 +60,7 @@ struct TrainConfig {
     int64_t context_grains = 0;  // 0 ("auto"): parallel.context
   } numerics;
   struct {
-    std::string name = "adamw";
+    std::string name = "adamw";  // a name of plan/optimizers.h
     double lr = 4e-3;
     int64_t base_batch = 0;           // 0: lr is for the global batch as it is
     std::string lr_scaling = "none";  // none | linear | sqrt
@@ -72,6 +72,8 @@ struct TrainConfig {
     double beta1 = 0.9;
     double beta2 = 0.95;
     double eps = 1e-8;
+    double momentum = 0.9;  // of sgd and lars
+    double trust = 0.001;   // of lars
   } optim;
   struct {
     int64_t data = -1;                           // -1: what the world leaves
@@ -156,9 +158,9 @@ int64_t feed_forward_width(const TrainConfig& config);
 /// Parameters of the model, a tied head counted once.
 int64_t parameter_count(const TrainConfig& config);
 
-/// The least that a rank of `ranks` holds all the time, in bytes: fp32 masters, gradients and
-/// AdamW's two moments, 16 bytes a parameter, what is divided as parallel.shard says and without
-/// what is offloaded.
+/// The least that a rank of `ranks` holds all the time, in bytes: fp32 masters, gradients and the
+/// optimizer's moments, with AdamW 16 bytes a parameter, what is divided as parallel.shard says and
+/// without what is offloaded.
 int64_t state_bytes_per_rank(const TrainConfig& config, int ranks);
 
 /// Rules between keys, for a world of `ranks`: heads divide width, micro_batch divides

@@ -9,6 +9,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/plan/batch_plan.h"
 #include "lockstep/plan/offload.h"
+#include "lockstep/plan/optimizers.h"
 #include "lockstep/plan/pipeline_check.h"
 #include "lockstep/plan/run_layout.h"
 #include "lockstep/plan/shard_layout.h"
@@ -238,7 +239,38 @@ void check_sharding(const TrainConfig& config, int ranks) {
   }
 }
 
+/// What only some optimizers read is refused with the others.
+void check_optimizer_options(const TrainConfig& config) {
+  const TrainConfig usual;
+  const std::string& name = config.optim.name;
+  const struct {
+    const char* key;
+    std::vector<std::string> readers;  // those that read it
+  } options[] = {{"optim.beta1", {"adamw", "lamb"}},
+                 {"optim.beta2", {"adamw", "lamb"}},
+                 {"optim.eps", {"adamw", "lamb"}},
+                 {"optim.momentum", {"sgd", "lars"}},
+                 {"optim.trust", {"lars"}}};
+  for (const auto& [key, readers] : options) {
+    if (get_key(config, key) == get_key(usual, key)) continue;
+    if (std::find(readers.begin(), readers.end(), name) != readers.end()) continue;
+    std::string others;
+    for (const std::string& reader : readers) others += ", or --set optim.name=" + reader;
+    throw UsageError(base::str(key, " = ", get_key(config, key),
+                               " has no effect with optim.name = ", "\"", name,
+                               "\".\n  These fit: --set ", key, "=", get_key(usual, key), others));
+  }
+  if (name != "adamw" && offload_of(config).optimizer) {
+    throw UsageError(base::str(
+        "memory.offload = \"", config.memory.offload, "\" keeps the optimizer's state in a file, ",
+        "which adamw can and optim.name = \"", name,
+        "\" cannot.\n  These fit: --set "
+        "optim.name=adamw, --set memory.offload=none, or --set memory.offload_kinds=activations"));
+  }
+}
+
 void check_optimizer(const TrainConfig& config) {
+  check_optimizer_options(config);
   const auto& optim = config.optim;
   // The kernel works in fp32: an eps that vanishes there would divide zero by zero.
   if (!(static_cast<float>(optim.eps) > 0)) {
@@ -332,7 +364,9 @@ int64_t state_bytes_per_rank(const TrainConfig& config, int ranks) {
   const int64_t parts = std::max<int64_t>(1, data_ranks(config, ranks) / config.parallel.replicas);
   const auto held = [&](bool divided) { return divided ? whole / parts : whole; };
   return (offload.parameters ? 0 : held(stage == Shard::zero3)) + held(stage >= Shard::zero2) +
-         (offload.optimizer ? 0 : 2 * held(stage >= Shard::zero1));
+         (offload.optimizer ? 0
+                            : traits_of(parse_optimizer(config.optim.name)).moments *
+                                  held(stage >= Shard::zero1));
 }
 
 bool is_family(const std::string& name) {

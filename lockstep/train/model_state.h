@@ -16,11 +16,13 @@
 #include "lockstep/comm/rank_context.h"
 #include "lockstep/files/block_file.h"
 #include "lockstep/memory/account.h"
-#include "lockstep/optim/adamw.h"
+#include "lockstep/optim/optimizer.h"
+#include "lockstep/optim/param_groups.h"
 #include "lockstep/plan/offload.h"
 #include "lockstep/plan/step_program.h"
 #include "lockstep/state/grad_store.h"
 #include "lockstep/state/param_store.h"
+#include "lockstep/train/detail/square_sums.h"
 #include "lockstep/train/param_digest.h"
 #include "lockstep/train/step_runner.h"
 #include "lockstep/train/whole_params.h"
@@ -33,7 +35,8 @@ struct ModelStateOptions {
   std::string offload_folder;  // where something is offloaded
   int64_t first_bucket_bytes = 1 * MiB;
   int64_t bucket_bytes = 25 * MiB;
-  optim::AdamWOptions adamw = {};
+  optim::OptimizerOptions optimizer = {};
+  std::vector<optim::ParamGroup> groups = {};
   // Of a model that ranks hold parts of (state/param_store.h); not set: it is whole.
   std::function<plan::TensorSlice(const std::string& path)> slice_of = {};
   std::function<int(const std::string& path)> chunk_of = {};
@@ -67,10 +70,12 @@ class ModelState {
   /// Who holds what; null: every rank of a replica's group holds pieces of the whole.
   const ModelParts* parts() const { return parts_.get(); }
 
+  /// With trust ratios, before `update`: the norms of all parameters. A collective of those who
+  /// take the gradient's norm.
+  void measure(double grad_scale);
   /// The optimizer takes a step with the reduced gradients.
   void update(double lr, double grad_scale);
-  /// The optimizer, where its state is in memory; else null.
-  const optim::AdamW* adamw() const { return dynamic_cast<const optim::AdamW*>(optimizer_.get()); }
+  const optim::Updater& optimizer() const { return *optimizer_; }
   /// The logical parameters, for a file that rank 0 of the world writes.
   WholeParams whole() { return {*params_, context_.model.get(), parts_.get()}; }
   /// This rank holds a part of what rank 0 of the world writes, and helps with `whole`.
@@ -82,6 +87,8 @@ class ModelState {
 
  private:
   void make_optimizer(const ModelStateOptions& options);
+  void make_streamed(const ModelStateOptions& options);
+  void make_ratios();
 
   RankContext& context_;
   plan::StepInputs inputs_;
@@ -93,6 +100,9 @@ class ModelState {
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<files::BlockFile> moments_;  // where masters are not in a file
   std::unique_ptr<optim::Updater> optimizer_;
+  optim::TrustUpdater* trust_ = nullptr;             // the same, where it has trust ratios
+  std::unique_ptr<detail::SquareSums> square_sums_;  // for these
+  std::vector<optim::ChunkSums> chunk_sums_;         // in them, by span
   std::optional<memory::Counted> optimizer_bytes_;
 };
 

@@ -94,7 +94,7 @@ StepRunner::Lane StepRunner::lane_of(StepOp op) {
 StepResult StepRunner::run(const StepCompute& compute, double seed) {
   begin();
   this->compute(compute, seed);
-  const StepResult result = finish(compute.update);
+  const StepResult result = finish(compute);
   entering_ = {};
   return result;
 }
@@ -250,7 +250,7 @@ void StepRunner::backward(const at::Tensor& losses, double seed) {
   end_window();
 }
 
-StepResult StepRunner::finish(const std::function<void(double grad_norm)>& update) {
+StepResult StepRunner::finish(const StepCompute& compute) {
   StepResult result;
   std::vector<Work> published;
   for (; cursor_ < step_.steps.size(); ++cursor_) {
@@ -270,9 +270,14 @@ StepResult StepRunner::finish(const std::function<void(double grad_norm)>& updat
         await_reductions();
         result.grad_norm = gradient_norm();
         break;
+      case StepOp::ratios: {
+        const PhaseSpan span(clock_, Phase::norm);
+        compute.ratios(result.grad_norm);
+        break;
+      }
       case StepOp::update: {
         const PhaseSpan span(clock_, Phase::update);
-        update(result.grad_norm);
+        compute.update(result.grad_norm);
         break;
       }
       case StepOp::publish: {

@@ -28,7 +28,9 @@ struct StepCompute {
   /// `step.chunk` for `input`, which is what the chunk before gave; undefined for the model's
   /// first.
   std::function<at::Tensor(const plan::Step& step, const at::Tensor& input)> forward;
-  /// The optimizer: called once the gradients of the step are whole, with their norm.
+  /// The optimizer: called once the gradients of the step are whole, with their norm. `ratios`
+  /// comes before it, where the optimizer has trust ratios.
+  std::function<void(double grad_norm)> ratios;
   std::function<void(double grad_norm)> update;
   /// Told before each operation, for status and trace.
   std::function<void(const plan::Step& step)> entering;
@@ -77,7 +79,7 @@ class StepRunner {
   /// Goes on to this rank's next micro-batch; nothing: there is none left in this step.
   std::optional<plan::Round> next_forward();
   void backward(const at::Tensor& losses, double seed);
-  StepResult finish(const std::function<void(double grad_norm)>& update);
+  StepResult finish(const StepCompute& compute);
 
   /// A forward without backward, outside of any step; empty on a rank that has nothing to compute.
   /// All ranks that divide a replica call it together: it gathers. Of a stage: what it does for

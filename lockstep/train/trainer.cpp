@@ -130,10 +130,7 @@ void Trainer::make_state(plan::StepInputs inputs) {
           .offload_folder = folder.empty() ? options_.run_folder : folder,
           .first_bucket_bytes = mebibytes(config_.comm.first_bucket_mb),
           .bucket_bytes = mebibytes(config_.comm.bucket_mb),
-          .adamw = {.beta1 = config_.optim.beta1,
-                    .beta2 = config_.optim.beta2,
-                    .eps = config_.optim.eps,
-                    .weight_decay = config_.optim.weight_decay},
+          .optimizer = optim::options_of(config_),
           .slice_of = [this](const std::string& path) { return task_->slice_of(path); },
           .chunk_of = [this](const std::string& path) { return task_->chunk_of(path); },
           .messages = messages,
@@ -343,9 +340,13 @@ void Trainer::train_step(int64_t step) {
     return state_->flow() != nullptr ? task_->run_chunk(op.chunk, input, wanted, context_)
                                      : task_->losses(wanted, context_);
   };
+  const double limit = config_.optim.grad_clip;
+  compute.ratios = [&](double grad_norm) {
+    if (std::isfinite(grad_norm)) state_->measure(optim::clip_scale(grad_norm, limit));
+  };
   compute.update = [&](double grad_norm) {
     if (!std::isfinite(grad_norm)) return;  // require_finite says more
-    state_->update(lr, optim::clip_scale(grad_norm, config_.optim.grad_clip));
+    state_->update(lr, optim::clip_scale(grad_norm, limit));
   };
   // The one place that divides: the loss is a sum over terms, and each weighs alike.
   last_ = state_->runner().run(compute, 1.0 / static_cast<double>(step_terms()));

@@ -144,22 +144,33 @@ Training::~Training() = default;
 TrainingOptimizer Training::adamw(const std::shared_ptr<torch::nn::Module>& module,
                                   const TrainingOptimizerOptions& options,
                                   const std::vector<plan::Tie>& ties) {
-  if (state_) throw UsageError("Training: one optimizer for one module; adamw was called before.");
-  if (!(options.lr >= 0)) {
-    throw UsageError(base::str("Training: lr is ", options.lr, ", but must be 0 or more."));
+  return optimizer(module,
+                   optim::AdamWOptions{.beta1 = options.beta1,
+                                       .beta2 = options.beta2,
+                                       .eps = options.eps,
+                                       .weight_decay = options.weight_decay},
+                   {.lr = options.lr, .grad_clip = options.grad_clip, .groups = options.groups},
+                   ties);
+}
+
+TrainingOptimizer Training::optimizer(const std::shared_ptr<torch::nn::Module>& module,
+                                      const optim::OptimizerOptions& options,
+                                      const TrainingRates& rates,
+                                      const std::vector<plan::Tie>& ties) {
+  if (state_) throw UsageError("Training: one optimizer for one module; there is one already.");
+  if (!(rates.lr >= 0)) {
+    throw UsageError(base::str("Training: lr is ", rates.lr, ", but must be 0 or more."));
   }
   module_ = module;
-  optimizer_ = options;
+  rates_ = rates;
   const auto init_of = options_.init_of ? options_.init_of : [&](const std::string& path) {
     return default_init(*module, path);
   };
   ModelStateOptions state_options{.shard = inputs_.shards.options,
                                   .offload = options_.offload,
                                   .offload_folder = options_.offload_folder,
-                                  .adamw = {.beta1 = options.beta1,
-                                            .beta2 = options.beta2,
-                                            .eps = options.eps,
-                                            .weight_decay = options.weight_decay}};
+                                  .optimizer = options,
+                                  .groups = rates.groups};
   std::vector<plan::Tie> all_ties = ties;
   if (net_ != nullptr && net_.get() == module.get()) {
     all_ties.insert(all_ties.end(), net_->ties().begin(), net_->ties().end());
@@ -176,8 +187,8 @@ TrainingOptimizer Training::adamw(const std::shared_ptr<torch::nn::Module>& modu
     }
   } else if (place_.stages.size() * place_.tp.size() > 1) {
     throw UsageError(
-        "Training: over a mesh with pp or tp the model is what build_layers gave: pass it to "
-        "adamw.");
+        "Training: over a mesh with pp or tp the model is what build_layers gave: pass it to the "
+        "optimizer.");
   }
   state_ =
       std::make_unique<ModelState>(*module, all_ties, init_of, state_options, context_, inputs_);
@@ -185,7 +196,9 @@ TrainingOptimizer Training::adamw(const std::shared_ptr<torch::nn::Module>& modu
 }
 
 ModelState& Training::state() {
-  if (!state_) throw UsageError("Training: call adamw first; it gives the module its values.");
+  if (!state_)
+    throw UsageError(
+        "Training: make an optimizer first, as by adamw; it gives the module its values.");
   return *state_;
 }
 
@@ -320,11 +333,16 @@ void TrainingOptimizer::step(TrainingStep& step) {
   }
   Training& training = *training_;
   ModelState& state = *training.state_;
-  const StepResult result = state.runner().finish([&](double grad_norm) {
+  const TrainingRates& rates = training.rates_;
+  StepCompute compute;
+  compute.ratios = [&](double grad_norm) {
+    if (std::isfinite(grad_norm)) state.measure(optim::clip_scale(grad_norm, rates.grad_clip));
+  };
+  compute.update = [&](double grad_norm) {
     if (!std::isfinite(grad_norm)) return;
-    state.update(training.optimizer_.lr,
-                 optim::clip_scale(grad_norm, training.optimizer_.grad_clip));
-  });
+    state.update(rates.lr, optim::clip_scale(grad_norm, rates.grad_clip));
+  };
+  const StepResult result = state.runner().finish(compute);
   const double terms = static_cast<double>(training.options_.global_batch * training.terms_);
   step.loss_ = result.loss_sum / terms;
   step.grad_norm_ = result.grad_norm;
@@ -340,7 +358,7 @@ void TrainingOptimizer::step(TrainingStep& step) {
 
 void TrainingOptimizer::set_lr(double lr) {
   if (!(lr >= 0)) throw UsageError(base::str("Training: lr is ", lr, ", but must be 0 or more."));
-  training_->optimizer_.lr = lr;
+  training_->rates_.lr = lr;
 }
 
 TrainingSteps::Iterator TrainingSteps::begin() {

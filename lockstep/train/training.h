@@ -73,13 +73,21 @@ struct Mesh {
   std::shared_ptr<ProcessGroup> world;
 };
 
+struct TrainingRates {
+  double lr = 1e-3;
+  double grad_clip = 1.0;  // largest norm of the gradient; 0: no clipping
+  /// Parameters with a rate or decay rule of their own; the first pattern that fits counts.
+  std::vector<optim::ParamGroup> groups = {};
+};
+
 struct TrainingOptimizerOptions {
   double lr = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
-  double weight_decay = 0.1;  // of tensors of two or more dimensions
-  double grad_clip = 1.0;     // largest norm of the gradient; 0: no clipping
+  double weight_decay = 0.1;                   // of tensors of two or more dimensions
+  double grad_clip = 1.0;                      // largest norm of the gradient; 0: no clipping
+  std::vector<optim::ParamGroup> groups = {};  // as in TrainingRates
 };
 
 /// One call's worth of samples of this rank.
@@ -170,7 +178,7 @@ class TrainingOptimizer {
  public:
   /// Takes the step, when all micro-batches had their backward. Throws UsageError if not.
   void step(TrainingStep& step);
-  /// For the steps from now on.
+  /// For the steps from now on. Groups have their multiples of it.
   void set_lr(double lr);
 
  private:
@@ -189,7 +197,7 @@ class Training {
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
 
-  /// A module whose parameters have no memory until `adamw` gives each rank its share.
+  /// A module whose parameters have no memory until its optimizer gives each rank its share.
   template <class M, class... Arguments>
   std::shared_ptr<M> build(Arguments&&... arguments) {
     return torch_inside::deferred(
@@ -205,6 +213,12 @@ class Training {
   TrainingOptimizer adamw(const std::shared_ptr<torch::nn::Module>& module,
                           const TrainingOptimizerOptions& options,
                           const std::vector<plan::Tie>& ties = {});
+
+  /// The same with any optimizer: `t.optimizer(net, optim::LambOptions{}, {.lr = 2e-3})`.
+  TrainingOptimizer optimizer(const std::shared_ptr<torch::nn::Module>& module,
+                              const optim::OptimizerOptions& options,
+                              const TrainingRates& rates = {},
+                              const std::vector<plan::Tie>& ties = {});
 
   /// Steps over samples of `dataset`: `get(index)` gives {data, target}, `size()` how many there
   /// are. Every sample has the same shapes. Goes on where the steps before ended.
@@ -247,7 +261,7 @@ class Training {
   std::shared_ptr<torch::nn::Module> module_;
   std::shared_ptr<LayerNet> net_;  // the same, of layers
   std::unique_ptr<ModelState> state_;
-  TrainingOptimizerOptions optimizer_;
+  TrainingRates rates_;
   input::SampleOrder order_;
   std::function<Sample(int64_t)> get_;
   int64_t terms_ = 0;  // of a sample

@@ -84,9 +84,10 @@ void WitnessRecorder::write(int64_t step, double loss, double grad_norm) {
   };
   for (size_t i = 0; i < pieces.size(); ++i) {
     keep("gradient", pieces[i], state_.grads().gradient(pieces[i]));
-    if (state_.adamw() == nullptr) continue;
-    keep("moment1", pieces[i], state_.adamw()->first_moment(i));
-    keep("moment2", pieces[i], state_.adamw()->second_moment(i));
+    const optim::Updater& optimizer = state_.optimizer();
+    for (int kind = 0; optimizer.moment(kind, i) != nullptr; ++kind) {
+      keep(kind == 0 ? "moment1" : "moment2", pieces[i], optimizer.moment(kind, i));
+    }
   }
   if (params.units() != nullptr) {
     params.for_each_piece(pieces, [&](const plan::Piece& piece, const float* values) {

@@ -44,6 +44,22 @@ TEST(ShardedProgram, OfZero1ReducesToOwnersAndPublishes) {
             "  loss  norm  update  publish b0  publish b1\n");
 }
 
+/// Trust ratios: two sums a node, of a tree for each parameter, come together before the update.
+TEST(ShardedProgram, OfAnOptimizerWithRatiosTakesTheirNorms) {
+  for (const OptimizerName& optimizer : kOptimizers) {
+    StepInputs inputs = inputs_of({.stage = Shard::zero1, .ranks = 2}, 2);
+    const GroupBytes without = planned_bytes(inputs, 0);
+    inputs.optimizer = parse_optimizer(optimizer.name);
+    const std::string program = text(data_parallel_program(inputs, 0));
+    const char* const end = optimizer.has_ratios ? "norm  ratios  update" : "norm  update";
+    EXPECT_NE(program.find(end), std::string::npos) << program;
+    const NormPlan norms = plan_norm(inputs.table, inputs.shards, NormSums::by_parameter);
+    EXPECT_EQ(planned_bytes(inputs, 0).shard - without.shard,
+              optimizer.has_ratios ? 16 * norms.counts()[1] : 0)
+        << optimizer.name;
+  }
+}
+
 TEST(ShardedProgram, OfZero3GathersEachUnitTwiceARound) {
   const StepInputs inputs = inputs_of({.stage = Shard::zero3, .ranks = 2}, 2);
   EXPECT_EQ(text(data_parallel_program(inputs, 0)),

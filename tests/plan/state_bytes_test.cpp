@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/plan/fitting.h"
 #include "lockstep/plan/run_layout.h"
 
@@ -46,6 +47,26 @@ TEST(StateBytes, AreTheFormsOfThePaper) {
     EXPECT_EQ(held("zero2"), 4 * P + 12 * P / N);
     EXPECT_EQ(held("zero3"), 16 * P / N);
   }
+}
+
+/// 4 bytes a parameter where AdamW keeps 8, divided as its are.
+TEST(StateBytes, FollowTheOptimizer) {
+  const ParamTable table = layers(6, 128);
+  const int64_t P = table.numel();
+  for (const OptimizerName& optimizer : kOptimizers) {
+    for (const int N : {1, 4}) {
+      StepInputs inputs = inputs_of("zero1", N, table);
+      inputs.optimizer = parse_optimizer(optimizer.name);
+      EXPECT_EQ(planned_state(inputs, 0).optimizer, 4 * optimizer.moments * P / N)
+          << optimizer.name;
+    }
+    TrainConfig config;
+    config.optim.name = optimizer.name;
+    EXPECT_EQ(state_bytes_per_rank(config, 1),
+              4 * (2 + optimizer.moments) * parameter_count(config));
+    EXPECT_EQ(step_inputs_of(config, table, 1).optimizer, parse_optimizer(optimizer.name));
+  }
+  EXPECT_THROW(parse_optimizer("adam"), UsageError);
 }
 
 /// The buffers of a leaf: the root's, whose gradient comes first and last, and two layers'.

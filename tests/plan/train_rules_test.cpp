@@ -4,6 +4,7 @@
 #include <functional>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -40,6 +41,58 @@ TEST(ConfigRules, OPT_3_AnEpsThatVanishesAsAFloat) {
         refusal_of([&key = key, &bad = bad](TrainConfig& c) { set_key(c, key, bad); });
     expect_contains(message, std::string(key) + " = " + bad);
   }
+}
+
+/// No options without effect: what the chosen optimizer does not read is refused.
+TEST(ConfigRules, OptionsOfOtherOptimizersAreRefused) {
+  const auto refusal = [](const char* name, const char* key, const char* value) {
+    return refusal_of([=](TrainConfig& c) {
+      c.optim.name = name;
+      set_key(c, key, value);
+    });
+  };
+  expect_contains(refusal("sgd", "optim.beta1", "0.5"),
+                  "optim.beta1 = 0.5 has no effect with optim.name = \"sgd\".\n  These fit: --set "
+                  "optim.beta1=0.9, or --set optim.name=adamw, or --set optim.name=lamb");
+  expect_contains(refusal("lars", "optim.beta2", "0.5"), "no effect");
+  expect_contains(refusal("lars", "optim.eps", "1e-6"), "no effect");
+  expect_contains(refusal("adamw", "optim.momentum", "0.5"), "optim.name=sgd");
+  expect_contains(refusal("lamb", "optim.momentum", "0.5"), "no effect");
+  expect_contains(refusal("sgd", "optim.trust", "0.5"), "optim.name=lars");
+  expect_contains(refusal("adamw", "optim.trust", "0.5"), "no effect");
+  for (const auto& [name, key, value] : {std::tuple{"sgd", "optim.momentum", "0.5"},
+                                         {"lars", "optim.momentum", "0"},
+                                         {"lars", "optim.trust", "0.5"},
+                                         {"lamb", "optim.beta1", "0.5"},
+                                         {"lamb", "optim.eps", "1e-6"},
+                                         {"adamw", "optim.beta2", "0.5"}}) {
+    EXPECT_EQ(refusal(name, key, value), "not refused") << name << " " << key;
+  }
+  expect_contains(refusal("adamw", "optim.name", "adam"), "optim.name = \"adam\"");
+}
+
+TEST(ConfigRules, OPT_3_MomentumAndTrustHaveRanges) {
+  for (const auto& [key, bad] : {std::pair{"optim.momentum", "1"},
+                                 {"optim.momentum", "-0.1"},
+                                 {"optim.momentum", "nan"},
+                                 {"optim.trust", "0"},
+                                 {"optim.trust", "-1"}}) {
+    expect_contains(refusal_of([&key = key, &bad = bad](TrainConfig& c) { set_key(c, key, bad); }),
+                    std::string(key) + " = " + bad);
+  }
+}
+
+TEST(ConfigRules, OnlyAdamWStreamsItsStateFromAFile) {
+  const auto with = [](const char* kinds) {
+    return refusal_of([=](TrainConfig& c) {
+      c.optim.name = "lamb";
+      c.memory.offload = "disk";
+      c.memory.offload_kinds = kinds;
+    });
+  };
+  expect_contains(with("auto"), "which adamw can and optim.name = \"lamb\" cannot");
+  expect_contains(with("optimizer"), "--set memory.offload=none");
+  EXPECT_EQ(with("activations"), "not refused");
 }
 
 TEST(ConfigRules, LR_1_ScalingNeedsTheBatchItScalesFrom) {

@@ -5,11 +5,8 @@
 #pragma once
 
 #include <functional>
-#include <vector>
 
-#include "lockstep/comm/process_group.h"
-#include "lockstep/plan/norm_plan.h"
-#include "lockstep/train/model_parts.h"
+#include "lockstep/train/detail/square_sums.h"
 
 namespace lockstep::detail {
 
@@ -30,11 +27,7 @@ class ShardNorm {
 
  private:
   ProcessGroup* group_;
-  int rank_;
-  std::vector<plan::Piece> pieces_;  // of parameters as this rank numbers them
-  std::vector<plan::Piece> places_;  // the same as `plan_` numbers them
-  plan::NormPlan plan_;
-  std::vector<double> chunk_sums_;
+  SquareSums sums_;
 };
 
 }  // namespace lockstep::detail

@@ -1,0 +1,68 @@
+#include "lockstep/optim/param_groups.h"
+
+#include <cmath>
+#include <string_view>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep::optim {
+namespace {
+
+/// Goes back to the last `*` where what follows it does not fit.
+bool fits(std::string_view pattern, std::string_view name) {
+  size_t p = 0, n = 0;
+  size_t star = std::string_view::npos, resume = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p;
+      ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+/// The index of the first group that fits; as many as there are: none.
+size_t group_of(const std::vector<ParamGroup>& groups, const plan::Param& param) {
+  size_t group = 0;
+  while (group < groups.size() && !fits(groups[group].pattern, plan::logical_name(param))) ++group;
+  return group;
+}
+
+}  // namespace
+
+void check_groups(const std::vector<ParamGroup>& groups, const plan::ParamTable& table) {
+  std::vector<bool> used(groups.size() + 1);
+  for (const plan::Param& param : table.params) {
+    if (param.trainable) used[group_of(groups, param)] = true;
+  }
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const ParamGroup& group = groups[g];
+    if (!(group.lr_factor >= 0) || !std::isfinite(group.lr_factor)) {
+      throw UsageError(base::str("parameter group \"", group.pattern, "\": lr_factor is ",
+                                 group.lr_factor, ", but must be 0 or more"));
+    }
+    if (used[g]) continue;
+    throw UsageError(base::str("parameter group \"", group.pattern,
+                               "\" has no trained parameter, or those before it took them all.\n"
+                               "  Names are paths in the module tree, as \"h.0.mlp.c_fc.weight\"; "
+                               "the first pattern that fits counts."));
+  }
+}
+
+ParamRule rule_of(const std::vector<ParamGroup>& groups, const plan::Param& param) {
+  const size_t group = group_of(groups, param);
+  if (group == groups.size()) return {.lr_factor = 1, .decay = param.decay};
+  return {.lr_factor = groups[group].lr_factor, .decay = groups[group].decay.value_or(param.decay)};
+}
+
+}  // namespace lockstep::optim
