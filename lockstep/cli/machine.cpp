@@ -166,7 +166,7 @@ void require_memory(const plan::TrainConfig& config, int ranks) {
   if (machine <= 0 || static_cast<double>(each) * ranks <= static_cast<double>(machine)) return;
   throw OutOfMemory(base::str(
       "a model of ", base::with_commas(plan::parameter_count(config)),
-      " parameters does not fit: masters, gradients and AdamW's moments take ",
+      " parameters does not fit: masters, gradients and the optimizer's state take ",
       base::bytes_text(each), " on each of ", ranks, ranks == 1 ? " rank" : " ranks",
       ", this machine has ", base::bytes_text(machine),
       ".\n  --set parallel.shard=zero3 divides it among the ranks, --set memory.offload=disk keeps "
