@@ -50,7 +50,8 @@ TEST(Verify, LayoutsOfEveryKindComputeWhatOneRankComputes) {
   expect_equal(4, {"parallel.pipeline=2", "parallel.tensor=2", "numerics.tensor_grains=4"});
   expect_equal(4, {"parallel.pipeline=2", "parallel.schedule=interleaved", "parallel.chunks=2"});
   expect_equal(4, {"parallel.shard=zero3", "parallel.replicas=2", "memory.recompute=selective"});
-  expect_equal(4, {"parallel.context=2", "parallel.shard=zero3", "numerics.context_grains=3"});
+  expect_equal(4, {"parallel.context=2", "parallel.shard=zero3", "numerics.context_grains=3",
+                   "model.context=126"});
 }
 
 /// A layout in which the fault acts, and what of a step is the first to show it.
@@ -212,11 +213,11 @@ TEST(LongVerify, EveryMeshUpToEightRanks) {
         const int part = tensor * pipeline * context;
         for (int data = 1; part * data <= 8; ++data) {
           for (const char* shard : {"none", "zero1", "zero2", "zero3"}) {
-            expect_equal(part * data, {"parallel.tensor=" + std::to_string(tensor),
-                                       "parallel.pipeline=" + std::to_string(pipeline),
-                                       "parallel.context=" + std::to_string(context),
-                                       "parallel.shard=" + std::string(shard),
-                                       "data.global_batch=32"});
+            expect_equal(part * data,
+                         {"parallel.tensor=" + std::to_string(tensor),
+                          "parallel.pipeline=" + std::to_string(pipeline),
+                          "parallel.context=" + std::to_string(context),
+                          "parallel.shard=" + std::string(shard), "data.global_batch=32"});
           }
         }
       }
