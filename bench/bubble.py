@@ -62,9 +62,12 @@ def main():
                 if not has_form(schedule, stages, micro_batches):
                     continue
                 said = bubble_of(args, schedule, stages, micro_batches)
-                error = 100 * (said["bubble"] / said["bubble_formula"] - 1)
+                # Of zero-bubble (P - 1)(F + B - W) a step; the three are equal here.
+                zero = (stages - 1) / (3 * micro_batches + stages - 1)
+                form = zero if schedule == "zero-bubble" else said["bubble_formula"]
+                error = 100 * (said["bubble"] / form - 1)
                 most = max(most, abs(error))
-                print(f"| {schedule} | {stages} | {micro_batches} | {said['bubble_formula']:.4f} | "
+                print(f"| {schedule} | {stages} | {micro_batches} | {form:.4f} | "
                       f"{said['planned_bubble']:.4f} | {said['bubble']:.4f} | {error:+.1f} % |",
                       flush=True)
     print(f"\nLargest error {most:.1f} %; load at the end {os.getloadavg()[0]:.1f}.")
