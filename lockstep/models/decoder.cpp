@@ -307,14 +307,16 @@ at::Tensor Decoder::embed_grain(size_t index, const at::Tensor& ids_BS,
 }
 
 std::vector<DecoderConstants> Decoder::constants_of_grains(int64_t sequence) {
+  const bool llama = settings_.style == DecoderStyle::llama;
+  RotaryTable whole;
+  if (llama) {
+    whole = rotary_table(sequence, settings_.width / settings_.heads, settings_.rope_theta);
+  }
   std::vector<DecoderConstants> of_grains;
   for (size_t i = 0; i < weights_.size(); ++i) {
     DecoderConstants& constants = of_grains.emplace_back();
     constants.tokens = tokens_of(i, sequence);
-    if (settings_.style == DecoderStyle::llama) {
-      constants.rotary = constants.tokens.of(
-          rotary_table(sequence, settings_.width / settings_.heads, settings_.rope_theta));
-    }
+    if (llama) constants.rotary = constants.tokens.of(whole);
   }
   return of_grains;
 }
