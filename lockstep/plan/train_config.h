@@ -15,7 +15,7 @@
 namespace lockstep::plan {
 
 /// Kinds of model that Lockstep brings.
-inline constexpr std::array<const char*, 3> kFamilies = {"gpt2", "llama", "mlp"};
+inline constexpr std::array<const char*, 4> kFamilies = {"gpt2", "llama", "mlp", "resnet"};
 bool is_family(const std::string& name);
 
 struct TrainConfig {
@@ -27,9 +27,13 @@ struct TrainConfig {
     std::string dir = "runs";
     std::string worker = "";        // empty: lockstep-worker
     std::string synthetic_compute;  // "20,20,20": milliseconds slept in the place of computing
+    std::string on_nan = "stop";    // stop | skip | rewind
+    std::string on_spike = "none";  // none | skip | rewind
+    double spike_factor = 3;
+    int64_t rewind_every = 50;
   } run;
   struct {
-    std::string family = "gpt2";  // gpt2 | llama | mlp, or one that run.worker knows
+    std::string family = "gpt2";  // gpt2 | llama | mlp | resnet, or one that run.worker knows
     std::string options = "";     // what a family of one's own makes of it
     int64_t layers = 4;
     int64_t heads = 4;
@@ -44,6 +48,7 @@ struct TrainConfig {
     double norm_eps = 1e-5;
     double rope_theta = 10'000;  // of llama's rotary positions
     double init_std = 0.02;
+    std::string norm = "sync";  // of resnet: sync | batch | group | layer
   } model;
   struct {
     std::string train = "data/austen/train.bin";  // or "0.7:a.bin, 0.3:b.bin"
@@ -53,12 +58,24 @@ struct TrainConfig {
     int64_t micro_batch = 4;
     int64_t eval_batches = 16;
     bool shuffle = true;
+    bool augment = false;   // of resnet
+    int64_t ramp_from = 0;  // 0: global_batch from the first step on
+    int64_t ramp_steps = 0;
   } data;
   struct {
-    int64_t grains = 0;          // 0 ("auto")
-    int64_t tensor_grains = 0;   // 0 ("auto"): parallel.tensor
-    int64_t context_grains = 0;  // 0 ("auto"): parallel.context
+    int64_t grains = 0;             // 0 ("auto")
+    int64_t tensor_grains = 0;      // 0 ("auto"): parallel.tensor
+    int64_t context_grains = 0;     // 0 ("auto"): parallel.context
+    std::string kernels = "fused";  // fused | aten
   } numerics;
+  struct {
+    std::string compute = "fp32";        // fp32 | bf16 | fp16
+    std::string loss_scale = "dynamic";  // with fp16; or a power of two
+    double first_scale = 65'536;
+    double min_scale = 1;
+    int64_t growth_steps = 2'000;
+    int64_t hysteresis = 1;
+  } precision;
   struct {
     std::string name = "adamw";  // a name of plan/optimizers.h
     double lr = 4e-3;
@@ -74,6 +91,7 @@ struct TrainConfig {
     double eps = 1e-8;
     double momentum = 0.9;  // of sgd and lars
     double trust = 0.001;   // of lars
+    double ema = 0;         // 0: none
   } optim;
   struct {
     int64_t data = -1;                           // -1: what the world leaves
@@ -110,6 +128,7 @@ struct TrainConfig {
     int64_t eval_every = 100;  // 0: at the end only
     bool tensorboard = true;
     std::string http;  // "HOST:PORT" of /metrics for Prometheus; empty: none
+    bool noise_scale = false;
     bool profile = false;
     std::string trace_steps;  // "5" or "5-7": the steps that trace.json shows; empty: none
   } log;
