@@ -192,14 +192,17 @@ TEST(NormRows, ARowIsTheSameAmongAnyOthers) {
 }
 
 TEST(NormRows, EqualNumbersHaveNoSpread) {
-  // One walk over squares may leave a variance below zero; its root would be no number.
-  Norm norm({true, false, true}, 1, 37);
-  for (const float value : {0.1f, 12345.678f, -3e7f}) {
-    std::fill(norm.sum.begin(), norm.sum.end(), value);
-    norm.x = norm.sum;
-    norm.run(0, 1);
-    EXPECT_LE(norm.rstd[0], static_cast<float>(1 / std::sqrt(kEps)));
-    EXPECT_GT(norm.rstd[0], 0.0f);
+  // One walk over squares may leave a variance far below zero; its root would be no number.
+  for (int64_t width = 1; width <= kLongest; ++width) {
+    Norm norm({true, false, true}, 1, width);
+    for (int divisor = 1; divisor < 50; ++divisor) {
+      const float value = 1e9f / static_cast<float>(divisor);
+      std::fill(norm.x.begin(), norm.x.end(), value);
+      norm.sum = norm.x;
+      norm.run(0, 1);
+      EXPECT_LE(norm.rstd[0], static_cast<float>(1 / std::sqrt(kEps)));
+      EXPECT_GT(norm.rstd[0], 0.0f);
+    }
   }
 }
 
