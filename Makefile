@@ -12,7 +12,7 @@ BUILD ?= build
 CTEST_FLAGS ?= --output-on-failure --timeout 300
 JOBS ?= $(shell nproc)
 
-PACKAGES = g++ cmake ninja-build ccache libtorch-dev libopenblas0-pthread libcli11-dev \
+PACKAGES = g++ cmake ninja-build ccache libtorch-dev libopenblas0-pthread libdnnl-dev libcli11-dev \
            libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev libpcre2-dev libhwloc-dev libssl-dev liburing-dev \
            libgloo-dev libgtest-dev libgmock-dev librapidcheck-dev pkg-config
 

@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS lockstep lockstep-worker RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS lockstep_library lockstep_usage lockstep_torch lockstep_pcre2 lockstep_hwloc
-  lockstep_uring EXPORT LockstepTargets
+  lockstep_uring lockstep_dnnl EXPORT LockstepTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" PATTERN "cli" EXCLUDE)

@@ -30,7 +30,10 @@ find_package(ZLIB REQUIRED)
 
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 
-# Debian's PCRE2, hwloc and liburing have no CMake packages of their own.
+# Debian's PCRE2, hwloc and liburing have no CMake packages of their own; oneDNN's asks for OpenCL.
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+add_library(lockstep_dnnl INTERFACE)
+target_link_libraries(lockstep_dnnl INTERFACE ${DNNL_LIBRARY})
 find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
 add_library(lockstep_pcre2 INTERFACE)
 target_link_libraries(lockstep_pcre2 INTERFACE ${PCRE2_LIBRARY})

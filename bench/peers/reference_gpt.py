@@ -57,6 +57,8 @@ def arguments():
                         help="stop after so many steps of the schedule")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--bucket-mb", type=float, default=25)
+    parser.add_argument("--autocast", action="store_true",
+                        help="products in bf16, by torch.autocast")
     parser.add_argument("--throughput", action="store_true",
                         help="print tokens per second in place of a curve; no evaluation")
     parser.add_argument("--rank", type=int, default=-1, help=argparse.SUPPRESS)
@@ -73,14 +75,22 @@ def arguments():
     return args
 
 
+class LayerNorm(nn.LayerNorm):
+    """In fp32: under autocast PyTorch 1.13 has no layer norm on a CPU."""
+
+    def forward(self, x):
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(x.float())
+
+
 class Block(nn.Module):
     def __init__(self, width, heads, context):
         super().__init__()
         self.heads = heads
-        self.ln_1 = nn.LayerNorm(width, eps=1e-5)
+        self.ln_1 = LayerNorm(width, eps=1e-5)
         self.c_attn = nn.Linear(width, 3 * width)
         self.attn_proj = nn.Linear(width, width)
-        self.ln_2 = nn.LayerNorm(width, eps=1e-5)
+        self.ln_2 = LayerNorm(width, eps=1e-5)
         self.c_fc = nn.Linear(width, 4 * width)
         self.mlp_proj = nn.Linear(4 * width, width)
         # An attribute, not a buffer: Gloo in 1.13 does not broadcast booleans.
@@ -105,7 +115,7 @@ class Gpt(nn.Module):
         self.wpe = nn.Embedding(args.context, args.width)
         self.blocks = nn.ModuleList(
             Block(args.width, args.heads, args.context) for _ in range(args.layers))
-        self.ln_f = nn.LayerNorm(args.width, eps=1e-5)
+        self.ln_f = LayerNorm(args.width, eps=1e-5)
         for name, parameter in self.named_parameters():
             if parameter.dim() > 1:
                 residual = name.endswith("proj.weight")
@@ -187,7 +197,8 @@ def train(args, rank):
             last = micro + 1 == micro_batches
             quiet = net.no_sync() if args.ranks > 1 and not last else contextlib.nullcontext()
             with quiet:
-                loss = net(ids[rows], targets[rows]) / micro_batches
+                with torch.autocast("cpu", torch.bfloat16, enabled=args.autocast):
+                    loss = net(ids[rows], targets[rows]) / micro_batches
                 loss.backward()
             loss_of_step += loss.item()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -3,11 +3,15 @@
 
   bench/peers/train_step.py                       preset small on two ranks, about three minutes
   bench/peers/train_step.py --vocab 50304         the same with a large vocabulary
+  bench/peers/train_step.py --ranks 1             alone, without communication
 
-Both train the same model on the same tokens: 6 layers, width 384, 256 tokens, batch 4 a rank, AdamW,
-float32, one compute thread a rank. PyTorch is eager, DistributedDataParallel over Gloo
-(reference_gpt.py). A turn is a run of --steps steps; its figure is the median step without the
-first three. The ratio of a round is Lockstep's tokens per second over PyTorch's.
+All train the same model on the same tokens: 6 layers, width 384, 256 tokens, batch 4 a rank, AdamW,
+one compute thread a rank. PyTorch is eager, DistributedDataParallel over Gloo, in fp32 and with
+torch.autocast in bf16 (reference_gpt.py); Lockstep computes in fp32 and in bf16. A turn is a run of
+--steps steps; its figure is the median step without the first three. The ratio of a round is
+Lockstep's tokens per second over PyTorch's. Of each Lockstep's model FLOP/s are shown as a share of
+what a matrix product reaches on its ranks, as they measured it when they started: the figure that
+`lockstep train` shows as MFU.
 
 Needs `make build`, `make data` and Debian's python3-torch.
 """
@@ -58,18 +62,20 @@ def run(command, variables):
     return done.stdout
 
 
-def pytorch(args):
+def pytorch(args, autocast):
     out = run(["/usr/bin/python3", "bench/peers/reference_gpt.py", "--preset", "small",
                "--ranks", str(args.ranks), "--global-batch", str(4 * args.ranks),
-               "--vocab", str(args.vocab), "--run-steps", str(args.steps), "--throughput"],
-              args.variables)
+               "--vocab", str(args.vocab), "--run-steps", str(args.steps), "--throughput"]
+              + (["--autocast"] if autocast else []), args.variables)
     return json.loads(out)["tokens_per_second"]
 
 
-def lockstep(args):
+def lockstep(args, compute):
+    """Tokens per second and MFU."""
     with tempfile.TemporaryDirectory() as folder:
         settings = [f"run.dir={folder}", f"run.steps={args.steps}", f"model.vocab={args.vocab}",
-                    f"data.global_batch={4 * args.ranks}", "log.every=1", "log.eval_every=0"]
+                    f"data.global_batch={4 * args.ranks}", "log.every=1", "log.eval_every=0",
+                    "data.eval_batches=1", f"precision.compute={compute}"]
         command = [f"{args.build}/bin/lockstep", "train", "--preset", "small",
                    "-n", str(args.ranks), "--json"]
         for setting in settings + args.set:
@@ -77,8 +83,10 @@ def lockstep(args):
         run(command, args.variables)
         with open(glob.glob(f"{folder}/*/metrics.jsonl")[0]) as file:
             rows = [json.loads(line) for line in file]
-        seconds = [row["seconds"] for row in rows if "seconds" in row]
-    return 4 * args.ranks * TOKENS_PER_SEQUENCE / statistics.median(seconds[3:])
+        rows = [row for row in rows if "seconds" in row][3:]
+    seconds = statistics.median(row["seconds"] for row in rows)
+    return (4 * args.ranks * TOKENS_PER_SEQUENCE / seconds,
+            statistics.median(row["mfu"] for row in rows))
 
 
 def spread(values, digits):
@@ -94,19 +102,32 @@ def main():
     if args.priority:
         collectives.take_priority()
     args.variables = kernel_variables(args.build)
-    ours, theirs = [], []
+    figures = {name: [] for name in ("fp32", "bf16", "PyTorch fp32", "PyTorch bf16")}
+    mfu = {"fp32": [], "bf16": []}
     for number in range(args.rounds):
-        ours.append(lockstep(args))
-        theirs.append(pytorch(args))
-        collectives.note(f"# round {number + 1} of {args.rounds}: {ours[-1]:.0f}, {theirs[-1]:.0f}")
-    ratios = [a / b for a, b in zip(ours, theirs)]
-    of_medians = statistics.median(ours) / statistics.median(theirs)
-    print(f"{args.ranks} ranks, {args.rounds} rounds of {args.steps} steps in turns; tokens/s: "
-          f"min / median / max; load at the end {os.getloadavg()[0]:.1f}.\n")
-    print("| vocabulary | Lockstep | PyTorch DDP + Gloo | ratio of medians (min to max) |")
-    print("|---|---|---|---|")
-    print(f"| {args.vocab} | {spread(ours, 0)} | {spread(theirs, 0)} | "
-          f"**{of_medians:.2f}** ({min(ratios):.2f} to {max(ratios):.2f}) |")
+        for compute in mfu:
+            rate, share = lockstep(args, compute)
+            figures[compute].append(rate)
+            mfu[compute].append(share)
+            figures[f"PyTorch {compute}"].append(pytorch(args, autocast=compute == "bf16"))
+        last = ", ".join(f"{name} {rates[-1]:.0f}" for name, rates in figures.items())
+        collectives.note(f"# round {number + 1} of {args.rounds}: {last}")
+    print(f"{args.ranks} ranks, vocabulary {args.vocab}, {args.rounds} rounds of {args.steps} steps "
+          f"in turns; tokens/s: min / median / max; load at the end {os.getloadavg()[0]:.1f}.\n")
+    print("| program | tokens/s |\n|---|---|")
+    for name, rates in figures.items():
+        shown = name if name.startswith("PyTorch") else f"Lockstep {name}"
+        if name in mfu:
+            shown += f", MFU {100 * statistics.median(mfu[name]):.0f} %"
+        print(f"| {shown} | {spread(rates, 0)} |")
+    print("\n| ratio | of medians (min to max) |\n|---|---|")
+    for ours, theirs in (("fp32", "PyTorch fp32"), ("bf16", "PyTorch fp32"),
+                         ("bf16", "PyTorch bf16"), ("bf16", "fp32")):
+        ratios = [a / b for a, b in zip(figures[ours], figures[theirs])]
+        of_medians = statistics.median(figures[ours]) / statistics.median(figures[theirs])
+        peer = theirs if theirs.startswith("PyTorch") else f"Lockstep {theirs}"
+        print(f"| Lockstep {ours} / {peer} | **{of_medians:.2f}** "
+              f"({min(ratios):.2f} to {max(ratios):.2f}) |")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
+#include "lockstep/fused/embedding.h"
+#include "lockstep/fused/token_loss.h"
 #include "lockstep/models/detail/decoder_block.h"
 #include "lockstep/models/detail/grain_tokens.h"
 #include "lockstep/models/detail/settings_check.h"
@@ -156,7 +158,7 @@ Decoder::Weights Decoder::make_weights(torch::nn::Module& root) const {
 parallel::TensorGroup Decoder::group_of(const RankContext& context) const {
   LOCKSTEP_ASSERT(context.tp != nullptr || settings_.tensor.by_rank.size() == 1,
                   "a rank that has a part of the grains has a group for the others");
-  return {context.tp, settings_.tensor, context.weight_queue};
+  return {context.tp, settings_.tensor, context.weight_queue, settings_.arithmetic};
 }
 
 at::Tensor Decoder::embed(const at::Tensor& ids_BS, const RankContext& context) {
@@ -181,6 +183,9 @@ at::Tensor Decoder::embed_rows(const Weights& weights, const at::Tensor& ids,
   if (T > 1) {
     return parallel::vocab_embedding(group_of(context), slice_major(ids, T), weights.wte->weights,
                                      positions, settings_.vocab);
+  }
+  if (settings_.arithmetic.fused) {
+    return fused::embedding(ids, weights.wte->weights[0], positions);
   }
   const at::Tensor x = at::embedding(weights.wte->weights[0], ids);
   return positions.defined() ? x + positions : x;
@@ -210,8 +215,22 @@ std::vector<at::Tensor> Decoder::head(const Weights& weights, const at::Tensor& 
 
 at::Tensor Decoder::losses(const Weights& weights, const at::Tensor& x,
                            const at::Tensor& targets_BS, const RankContext& context) const {
-  std::vector<at::Tensor> logits = head(weights, x, context);
   const int64_t T = settings_.tensor.grains;
+  const fused::Arithmetic& arithmetic = settings_.arithmetic;
+  // What fp16 would round are the logits' gradients: the head is a layer of its own there.
+  if (T == 1 && arithmetic.fused && arithmetic.compute != plan::ComputeType::fp16) {
+    const at::Tensor y = weights.ln_f->forward(group_of(context), x);
+    const torch_inside::LayerScope layer("loss");
+    const at::Tensor& weight = weights.lm_head->weights[0];
+    fused::GradientSink sink;
+    if (context.weight_queue != nullptr && y.requires_grad()) {
+      sink = [queue = context.weight_queue, weight](const at::Tensor& gradient) {
+        queue->entries.push_back({weight, [gradient] { return gradient; }});
+      };
+    }
+    return fused::token_losses(arithmetic, y, weight, targets_BS, sink);
+  }
+  std::vector<at::Tensor> logits = head(weights, x, context);
   if (T == 1) return losses_of(std::exchange(logits[0], {}), targets_BS);
   const torch_inside::LayerScope layer("loss");
   for (at::Tensor& l : logits) l = l.flatten(0, -2);

@@ -38,6 +38,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/fused/product.h"
 #include "lockstep/models/language_model.h"
 #include "lockstep/models/layers.h"
 #include "lockstep/plan/activation_bytes.h"
@@ -74,6 +75,8 @@ struct DecoderSettings {
   plan::ContextPlace sequence = {};
   /// With a divided sequence: less memory for more traffic (parallel/tensor/column_linear.h).
   bool gather_again = false;
+  /// Whose kernels compute the layers, and in which type: a part of a run's identity.
+  fused::Arithmetic arithmetic = {};
 };
 
 /// The inner width that llama has by itself: 8/3 of the width, rounded up to a multiple of 32, so

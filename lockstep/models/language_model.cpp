@@ -58,7 +58,8 @@ std::shared_ptr<LanguageModel> make_model(const plan::TrainConfig& config, int64
                         .recompute = recompute,
                         .chunks = part.chunks,
                         .tensor = part.tensor,
-                        .sequence = part.sequence});
+                        .sequence = part.sequence,
+                        .arithmetic = fused::arithmetic_of(config)});
   }
   if (model.family == "mlp") {
     if (model.tied) {

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/assert.h"
 #include "lockstep/base/str.h"
+#include "lockstep/fused/norm.h"
 #include "lockstep/parallel/tensor/linear.h"
 #include "lockstep/parallel/tensor/row_linear.h"
 #include "lockstep/parallel/tensor/slice_norm.h"
@@ -87,9 +88,23 @@ Norm::Norm(Kind kind_, int64_t width, bool with_bias, double eps_) : kind(kind_)
 }
 
 at::Tensor Norm::forward(const parallel::TensorGroup& group, const at::Tensor& x) const {
+  if (group.arithmetic.fused && group.grains() == 1) {
+    return kind == Kind::rms ? fused::rms_norm(x, weight, eps)
+                             : fused::layer_norm(x, weight, bias, eps);
+  }
   if (kind == Kind::rms) return parallel::rms_norm(group, x, weight, eps);
   if (group.grains() > 1) return parallel::layer_norm(group, x, weight, bias, eps);
   return at::layer_norm(x, {x.size(-1)}, weight, bias, eps);
+}
+
+std::pair<at::Tensor, at::Tensor> Norm::after(const parallel::TensorGroup& group,
+                                              const at::Tensor& x, const at::Tensor& branch) const {
+  if (group.arithmetic.fused && group.grains() == 1) {
+    return kind == Kind::rms ? fused::residual_rms_norm(x, branch, weight, eps)
+                             : fused::residual_layer_norm(x, branch, weight, bias, eps);
+  }
+  const at::Tensor sum = x + branch;
+  return {sum, forward(group, sum)};
 }
 
 }  // namespace lockstep::models

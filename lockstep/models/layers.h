@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/parallel/tensor/column_linear.h"
@@ -59,6 +60,9 @@ struct Norm final : torch::nn::Module {
 
   Norm(Kind kind, int64_t width, bool with_bias, double eps);
   at::Tensor forward(const parallel::TensorGroup& group, const at::Tensor& x) const;
+  /// (x + branch, its norm)
+  std::pair<at::Tensor, at::Tensor> after(const parallel::TensorGroup& group, const at::Tensor& x,
+                                          const at::Tensor& branch) const;
 
   Kind kind;
   at::Tensor weight;

@@ -116,6 +116,11 @@ uint64_t operators_seen() { return operators; }
 
 bool is_watched(const at::Tensor& tensor) { return tensor.key_set().has(kKey); }
 
+void touch_for_reading(std::initializer_list<at::Tensor> tensors) {
+  ++operators;
+  for (const at::Tensor& tensor : tensors) touch(tensor, /*writes=*/false);
+}
+
 ReleasableStorage::ReleasableStorage(int64_t numel, std::function<void()> touched) {
   install();
   const at::Tensor empty = at::empty({0}, at::kFloat);

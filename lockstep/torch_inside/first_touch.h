@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -25,6 +26,10 @@ uint64_t operators_seen();
 
 /// Whether operators that take `tensor` come by here.
 bool is_watched(const at::Tensor& tensor);
+
+/// For kernels that are no operators and read memory themselves: after it, these tensors may be
+/// read until the thread's next operator on a watched tensor. Undefined ones are passed over.
+void touch_for_reading(std::initializer_list<at::Tensor> tensors);
 
 /// A flat float32 tensor whose storage comes and goes.
 class ReleasableStorage {

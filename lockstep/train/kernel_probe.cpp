@@ -12,6 +12,8 @@
 #include "lockstep/base/counter_random.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/fused/product.h"
+#include "lockstep/kernels/gemm.h"
 #include "lockstep/plan/digest.h"
 
 namespace lockstep {
@@ -27,6 +29,16 @@ at::Tensor fixed_input(at::IntArrayRef shape, std::string_view name) {
   return values;
 }
 
+/// Of two square matrices, by oneDNN.
+at::Tensor product(kernels::OperandType type, int64_t size) {
+  const fused::Arithmetic arithmetic{.fused = true,
+                                     .compute = type == kernels::OperandType::bf16
+                                                    ? plan::ComputeType::bf16
+                                                    : plan::ComputeType::fp32};
+  return fused::outputs(arithmetic, fused::operand(arithmetic, fixed_input({size, size}, "left")),
+                        fused::operand(arithmetic, fixed_input({size, size}, "right")), {});
+}
+
 }  // namespace
 
 std::string kernel_fingerprint() {
@@ -38,6 +50,12 @@ std::string kernel_fingerprint() {
   // OpenBLAS has a kernel of its own for small products (m n k below 10^6).
   for (const auto& [m, n, k] : {std::array<int64_t, 3>{5, 7, 3}, {64, 96, 128}, {192, 256, 384}}) {
     add(base::str("product", m), at::mm(fixed_input({m, k}, "left"), fixed_input({k, n}, "right")));
+  }
+  for (const kernels::OperandType type : {kernels::OperandType::fp32, kernels::OperandType::bf16}) {
+    if (type == kernels::OperandType::bf16 && !kernels::has_bf16_products()) continue;
+    for (const int64_t size : {int64_t{33}, int64_t{192}}) {
+      add(base::str("gemm", size), product(type, size));
+    }
   }
   const at::Tensor rows = fixed_input({33, 129}, "rows").requires_grad_();
   const at::Tensor gain = fixed_input({129}, "gain").requires_grad_();
@@ -73,12 +91,27 @@ std::string instruction_set() {
   return name;
 }
 
-std::string kernel_set() { return base::str("aten-", TORCH_VERSION); }
+std::string kernel_set(bool fused) {
+  const std::string aten = base::str("aten-", TORCH_VERSION);
+  return fused ? base::str(fused::kKernelSet, "+", kernels::gemm_library(), "+", aten) : aten;
+}
+
+std::string kernel_set(const plan::TrainConfig& config) {
+  const bool has_kernels = config.model.family == "gpt2" || config.model.family == "llama";
+  return kernel_set(has_kernels && fused::arithmetic_of(config).fused);
+}
+
+void require_products(const plan::TrainConfig& config) {
+  if (config.precision.compute != "bf16" || kernels::has_bf16_products()) return;
+  throw EnvironmentError(
+      "precision.compute = bf16, but this processor, or what ONEDNN_MAX_CPU_ISA leaves of it, has "
+      "no bf16 products.\n  Train with --set precision.compute=fp32.");
+}
 
 void require_alike(ProcessGroup& world) {
   std::map<std::string, std::vector<std::string>> ranks_by_kernels;
   const std::string mine =
-      base::str(kernel_set(), " ", instruction_set(), " ", kernel_fingerprint());
+      base::str(kernel_set(/*fused=*/true), " ", instruction_set(), " ", kernel_fingerprint());
   const std::vector<std::string> all = world.gather_text(mine);
   for (size_t rank = 0; rank < all.size(); ++rank) {
     ranks_by_kernels[all[rank]].push_back(std::to_string(rank));
@@ -96,17 +129,22 @@ void require_alike(ProcessGroup& world) {
                              "OPENBLAS_CORETYPE=Haswell ONEDNN_MAX_CPU_ISA=AVX2."));
 }
 
-double measure_gemm_peak() {
+double measure_gemm_peak(plan::ComputeType compute) {
   constexpr int64_t kSize = 384;
   const at::Tensor left = fixed_input({kSize, kSize}, "left");
   const at::Tensor right = fixed_input({kSize, kSize}, "right");
   double best = 0;
-  for (int i = 0; i < 12; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    const at::Tensor product = at::mm(left, right);
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    best = std::max(best, 2.0 * kSize * kSize * kSize / seconds);
+  for (const bool fused : {true, false}) {
+    if (!fused && compute == plan::ComputeType::bf16) continue;
+    const fused::Arithmetic arithmetic{.fused = fused, .compute = compute};
+    const at::Tensor a = fused::operand(arithmetic, left), b = fused::operand(arithmetic, right);
+    for (int i = 0; i < 12; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      const at::Tensor result = fused::outputs(arithmetic, a, b, {});
+      const double seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      best = std::max(best, 2.0 * kSize * kSize * kSize / seconds);
+    }
   }
   return best;
 }

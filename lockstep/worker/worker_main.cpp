@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number_text.h"
 #include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
 #include "lockstep/files/tokenizer.h"
@@ -18,6 +19,7 @@
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/generation.h"
+#include "lockstep/train/image_task.h"
 #include "lockstep/train/kernel_probe.h"
 #include "lockstep/train/language_task.h"
 #include "lockstep/train/model_file.h"
@@ -95,9 +97,47 @@ int train(const Environment& environment, const std::string& folder, const TaskF
   });
 }
 
+EvaluationResult evaluate_on(net::Endpoint& endpoint, Task& task, const plan::TrainConfig& config,
+                             RankContext context) {
+  context.world = std::make_shared<ProcessGroup>(endpoint.world());
+  return evaluate(task,
+                  {.samples = config.data.eval_batches * config.data.global_batch,
+                   .micro_batch = config.data.micro_batch},
+                  context);
+}
+
+/// A residual network, on pictures.
+int evaluate_pictures(net::Endpoint& endpoint, const std::string& file, const std::string& data,
+                      bool as_json) {
+  const ModelFileInfo info = read_model_info(file);
+  const auto task =
+      ImageTask::open_valid(info.config, data.empty() ? info.config.data.valid : data);
+  const auto zeros = [](const std::string&) { return plan::Init{}; };
+  state::ParamStore params(task->module(), task->ties(), zeros, {});
+  load_parameters(file, params, task->running_values());
+  const EvaluationResult evaluated = evaluate_on(endpoint, *task, info.config, {});
+  if (endpoint.rank() != 0) return 0;
+  const std::string& path = task->validation_data().path();
+  if (as_json) {
+    const nlohmann::json result = {
+        {"val_loss", evaluated.loss},  {"val_accuracy", evaluated.accuracy},
+        {"pictures", evaluated.terms}, {"data", path},
+        {"step", info.step},           {"param_digest", info.param_digest}};
+    print(result.dump());
+  } else {
+    print(base::str("validation loss ", evaluated.loss, " nats a picture, ",
+                    base::fixed_text(1e2 * evaluated.accuracy, 2), " % right over ",
+                    evaluated.terms, " pictures of ", path));
+  }
+  return 0;
+}
+
 int evaluate_file(const Environment& environment, const std::string& file, std::string data,
                   bool as_json) {
   return run_ranks(environment, [&](net::Endpoint& endpoint) {
+    if (read_model_info(file).config.model.family == "resnet") {
+      return evaluate_pictures(endpoint, file, data, as_json);
+    }
     const LoadedModel loaded = load_model(file);
     const plan::TrainConfig& config = loaded.info.config;
     const auto tokens = input::TokenFile::open(data.empty() ? config.data.valid : data);
@@ -105,12 +145,7 @@ int evaluate_file(const Environment& environment, const std::string& file, std::
     RankContext context;
     context.tensor = loaded.tensor;
     context.sequence = loaded.sequence;
-    context.world = std::make_shared<ProcessGroup>(endpoint.world());
-    const EvaluationResult evaluated =
-        evaluate(task,
-                 {.samples = config.data.eval_batches * config.data.global_batch,
-                  .micro_batch = config.data.micro_batch},
-                 context);
+    const EvaluationResult evaluated = evaluate_on(endpoint, task, config, context);
     if (endpoint.rank() != 0) return 0;
     const double loss = evaluated.loss;
     if (as_json) {
@@ -181,8 +216,8 @@ int run(int argc, char** argv, const TaskFactories& tasks) {
   generate_command->callback([&] { code = generate_text(environment, file, prompt, generation); });
 
   app.add_subcommand("version", "LibTorch and kernels in use")->callback([] {
-    std::cout << "LibTorch " << TORCH_VERSION << ", kernels " << kernel_set() << " for "
-              << instruction_set() << std::endl;
+    std::cout << "LibTorch " << TORCH_VERSION << ", kernels " << kernel_set(/*fused=*/true)
+              << " for " << instruction_set() << std::endl;
   });
 
   CLI11_PARSE(app, argc, argv);

@@ -18,18 +18,26 @@ namespace fs = std::filesystem;
 
 /// From the ground up; folders on one rung do not include each other.
 const std::vector<std::vector<std::string>> kLadder = {
-    {"base"},          {"plan"},
-    {"net", "files"},  {"torch_inside"},
-    {"comm"},          {"kernels", "memory"},
-    {"state"},         {"optim", "precision", "checkpoint", "input"},
-    {"parallel"},      {"models"},
-    {"train"},         {"launch", "report", "planner"},
+    {"base"},
+    {"plan"},
+    {"net", "files"},
+    {"torch_inside"},
+    {"comm"},
+    {"kernels", "memory"},
+    {"state"},
+    {"optim", "precision", "checkpoint", "input"},
+    {"fused"},
+    {"parallel"},
+    {"models"},
+    {"train"},
+    {"launch", "report", "planner"},
     {"cli", "worker"},
 };
 
 /// A plan is answered, and a command starts, without loading LibTorch.
-const std::set<std::string> kWithoutTorch = {"base",  "plan",   "net", "files",  "kernels", "optim",
-                                             "input", "launch", "cli", "report", "planner"};
+const std::set<std::string> kWithoutTorch = {"base",    "plan",  "net",       "files",
+                                             "kernels", "optim", "precision", "input",
+                                             "launch",  "cli",   "report",    "planner"};
 
 struct Include {
   int line = 0;

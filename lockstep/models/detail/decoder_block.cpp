@@ -13,6 +13,10 @@
 
 #include <cmath>
 
+#include "lockstep/base/planted_fault.h"
+#include "lockstep/fused/attention.h"
+#include "lockstep/fused/gelu.h"
+#include "lockstep/fused/swiglu.h"
 #include "lockstep/parallel/context/ring_attention.h"
 #include "lockstep/parallel/tensor/run_dropout.h"
 #include "lockstep/torch_inside/layer_scope.h"
@@ -64,7 +68,7 @@ DecoderBlock::DecoderBlock(const DecoderSettings& settings, const std::string& p
 }
 
 parallel::TensorGroup DecoderBlock::group_of(const RankContext& context) const {
-  return {context.tp, settings_.tensor, context.weight_queue};
+  return {context.tp, settings_.tensor, context.weight_queue, settings_.arithmetic};
 }
 
 DecoderBlock::Stream DecoderBlock::stream_of(const at::Tensor& x) const {
@@ -76,8 +80,9 @@ DecoderBlock::Stream DecoderBlock::stream_of(const at::Tensor& x) const {
 at::Tensor DecoderBlock::forward(const at::Tensor& x, const DecoderConstants& constants,
                                  const RankContext& context) const {
   const parallel::TensorGroup group = group_of(context);
-  const at::Tensor y = x + attention(ln_1_->forward(group, x), constants, context);
-  return y + feed_forward(ln_2_->forward(group, y), constants.tokens, context);
+  const auto [y, normed] =
+      ln_2_->after(group, x, attention(ln_1_->forward(group, x), constants, context));
+  return y + feed_forward(normed, constants.tokens, context);
 }
 
 at::Tensor DecoderBlock::attention(const at::Tensor& x, const DecoderConstants& constants,
@@ -118,6 +123,7 @@ DecoderBlock::Heads DecoderBlock::heads_of(at::Tensor y, const Stream& stream,
 at::Tensor DecoderBlock::attend(at::Tensor y, int grain, const Stream& stream,
                                 const DecoderConstants& constants,
                                 const RankContext& context) const {
+  if (settings_.arithmetic.fused) return fused_attend(y, grain, stream, constants, context);
   const int64_t B = stream.B;
   const Heads heads = heads_of(std::move(y), stream, constants);
   const auto mix = [self = shared_from_this(), this, grain, samples = B, mask = constants.mask,
@@ -128,6 +134,28 @@ at::Tensor DecoderBlock::attend(at::Tensor y, int grain, const Stream& stream,
                                ? checkpoint(mix, heads.q, heads.k, heads.v)
                                : mix(heads.q, heads.k, heads.v);
   return heads_to_rows(mixed, stream);
+}
+
+/// The same in one kernel, which keeps no scores: there is nothing for selective recompute to do.
+at::Tensor DecoderBlock::fused_attend(const at::Tensor& y, int grain, const Stream& stream,
+                                      const DecoderConstants& constants,
+                                      const RankContext& context) const {
+  const int64_t T = stream.T, h = settings_.heads / T, K = stream.D / settings_.heads;
+  fused::AttentionSettings attention{.arithmetic = settings_.arithmetic,
+                                     .heads = h,
+                                     .kv_heads = settings_.kv_heads / T,
+                                     .scale = 1 / std::sqrt(static_cast<double>(K)),
+                                     .cos = constants.rotary.cos,
+                                     .sin = constants.rotary.sin,
+                                     .first_head = grain * h};
+  if (settings_.dropout > 0 && context.training) {
+    attention.dropout = settings_.dropout;
+    for (int64_t sample = 0; sample < stream.B; ++sample) {
+      attention.keys.push_back(context.sample_key(attn_path_, "probabilities", sample));
+    }
+  }
+  if (base::planted(base::Fault::same_heads_everywhere)) attention.first_head = 0;
+  return fused::attention(y, attention);
 }
 
 /// What a grain's heads give, as rows of its column-parallel map.
@@ -159,7 +187,9 @@ at::Tensor DecoderBlock::feed_forward(const at::Tensor& x, const GrainTokens& to
   std::vector<at::Tensor> inner =
       mlp_->in->by_rows(group, x, {.gather_again = settings_.gather_again});
   for (at::Tensor& h : inner) {
-    if (settings_.style == DecoderStyle::gpt2) {
+    if (settings_.arithmetic.fused) {
+      h = settings_.style == DecoderStyle::gpt2 ? fused::gelu(h) : fused::swiglu(h);
+    } else if (settings_.style == DecoderStyle::gpt2) {
       h = at::gelu(h, "tanh");
     } else {
       const std::vector<at::Tensor> gate_up = h.chunk(2, -1);
@@ -217,10 +247,11 @@ at::Tensor DecoderBlock::after_attention(const at::Tensor& x, const at::Tensor& 
     for (const at::Tensor& of_grain : mixed.chunk(group.local())) {
       rows.push_back(heads_to_rows(of_grain.flatten(0, 1), stream));
     }
-    y = x + residual_dropout(attn_->out->by_columns(group, rows), stream, constants.tokens,
-                             attn_path_, context);
+    y = residual_dropout(attn_->out->by_columns(group, rows), stream, constants.tokens, attn_path_,
+                         context);
   }
-  return y + feed_forward(ln_2_->forward(group, y), constants.tokens, context);
+  const auto [sum, normed] = ln_2_->after(group, x, y);
+  return sum + feed_forward(normed, constants.tokens, context);
 }
 
 /// Dropout of probabilities [n, G, rows, columns]: a row of a head is a run of the sample's

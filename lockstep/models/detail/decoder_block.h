@@ -70,6 +70,8 @@ struct DecoderBlock final : torch::nn::Module {
   Heads heads_of(at::Tensor y, const Stream& stream, const DecoderConstants& constants) const;
   at::Tensor attend(at::Tensor y, int grain, const Stream& stream,
                     const DecoderConstants& constants, const RankContext& context) const;
+  at::Tensor fused_attend(const at::Tensor& y, int grain, const Stream& stream,
+                          const DecoderConstants& constants, const RankContext& context) const;
   at::Tensor core(const Heads& heads, int grain, int64_t samples, const at::Tensor& mask,
                   const RankContext& context) const;
 

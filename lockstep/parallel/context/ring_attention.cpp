@@ -14,7 +14,7 @@
 #include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
 #include "lockstep/parallel/context/detail/ring_run.h"
-#include "lockstep/parallel/tensor/detail/kept.h"
+#include "lockstep/torch_inside/kept.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -185,12 +185,12 @@ struct RingAttention final : torch::autograd::Function<RingAttention> {
         });
     at::Tensor out = from_halves(online.out.div_(online.sum), q);
     ctx->save_for_backward({q, k, v, out, online.sum.log_().add_(online.top)});
-    detail::keep(*ctx, layer);
+    torch_inside::keep(*ctx, layer);
     return out;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    const Layer& layer = detail::kept<Layer>(*ctx);
+    const Layer& layer = torch_inside::kept<Layer>(*ctx);
     const ContextGroup& group = layer.group;
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2];

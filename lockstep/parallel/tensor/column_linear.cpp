@@ -1,10 +1,7 @@
 #include "lockstep/parallel/tensor/column_linear.h"
 
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
-
 #include "lockstep/base/planted_fault.h"
-#include "lockstep/parallel/tensor/detail/kept.h"
+#include "lockstep/torch_inside/kept.h"
 #include "lockstep/parallel/tensor/detail/layer_inputs.h"
 
 namespace lockstep::parallel {
@@ -28,25 +25,30 @@ struct ColumnLinear final : torch::autograd::Function<ColumnLinear> {
                                const at::TensorList& /*weights*/, const at::TensorList& /*biases*/,
                                const Layer& layer) {
     const at::Tensor whole = whole_of(layer.group, x.contiguous()).wait();
-    const at::Tensor rows = rows_of(whole);
+    const fused::Arithmetic& arithmetic = layer.group.arithmetic;
+    const at::Tensor rows = fused::operand(arithmetic, rows_of(whole));
     variable_list outputs;
     for (size_t i = 0; i < layer.weights.size(); ++i) {
-      const at::Tensor w_DF = layer.weights[i].t();
       const at::Tensor y =
-          layer.biases.empty() ? at::mm(rows, w_DF) : at::addmm(layer.biases[i], rows, w_DF);
+          fused::outputs(arithmetic, rows, fused::operand(arithmetic, layer.weights[i]),
+                         layer.biases.empty() ? at::Tensor() : layer.biases[i]);
       outputs.push_back(y.view(detail::with_last(whole, y.size(1))));
     }
-    ctx->save_for_backward({layer.gather_again ? x : whole});
-    detail::keep(*ctx, layer);
+    ctx->save_for_backward({layer.gather_again ? x : rows});
+    torch_inside::keep(*ctx, layer);
     return outputs;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    const Layer& layer = detail::kept<Layer>(*ctx);
+    const Layer& layer = torch_inside::kept<Layer>(*ctx);
     const at::Tensor saved = ctx->get_saved_variables()[0];
+    const fused::Arithmetic arithmetic = layer.group.arithmetic;
     const int first = layer.group.place.local.lo;
-    std::vector<at::Tensor> dy;
-    for (const at::Tensor& gradient : gradients) dy.push_back(rows_of(gradient.contiguous()));
+    std::vector<at::Tensor> dy, dy_operands;
+    for (const at::Tensor& gradient : gradients) {
+      dy.push_back(rows_of(gradient.contiguous()));
+      dy_operands.push_back(fused::operand(arithmetic, dy.back()));
+    }
 
     Pending x = layer.gather_again ? whole_of(layer.group, saved.contiguous()) : Pending(saved);
     std::optional<Pending> dx;
@@ -54,17 +56,24 @@ struct ColumnLinear final : torch::autograd::Function<ColumnLinear> {
       std::vector<int64_t> shape = detail::with_last(gradients[0], layer.weights[0].size(1));
       const auto part = [&](int grain) {
         const auto i = static_cast<size_t>(grain - first);
-        return at::mm(dy[i], layer.weights[i]).view(shape);
+        return fused::input_gradient(arithmetic, dy_operands[i],
+                                     fused::operand(arithmetic, layer.weights[i]))
+            .view(shape);
       };
       const bool skips = base::planted(base::Fault::skipped_backward_sum);
       dx = skips ? own_part(layer.group, part, /*joins=*/true) : join_grains(layer.group, part);
     }
     // dx travels while the weights' gradients are computed.
-    const at::Tensor rows = rows_of(x.wait());
+    const at::Tensor rows =
+        layer.gather_again ? fused::operand(arithmetic, rows_of(x.wait())) : x.wait();
     variable_list dw, db;
     for (size_t i = 0; i < dy.size(); ++i) {
-      const auto weight = [dy_RF = dy[i], rows] { return at::mm(dy_RF.t(), rows); };
-      const auto bias = [dy_RF = dy[i]] { return dy_RF.sum(0); };
+      const auto weight = [arithmetic, dy_RF = dy_operands[i], rows] {
+        return fused::weight_gradient(arithmetic, dy_RF, rows);
+      };
+      const auto bias = [arithmetic, dy_RF = dy[i]] {
+        return fused::bias_gradient(arithmetic, dy_RF);
+      };
       if (layer.deferred) {
         std::vector<DeferredGradient>& queue = layer.group.weight_queue->entries;
         if (layer.weights[i].requires_grad()) queue.push_back({layer.weights[i], weight});
@@ -78,7 +87,8 @@ struct ColumnLinear final : torch::autograd::Function<ColumnLinear> {
         }
       }
     }
-    variable_list result{dx ? dx->wait() : at::Tensor()};
+    // The sum over grains is rounded once more, at the root.
+    variable_list result{dx ? fused::result(arithmetic, dx->wait()) : at::Tensor()};
     result.insert(result.end(), dw.begin(), dw.end());
     result.insert(result.end(), db.begin(), db.end());
     result.emplace_back();  // the layer

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "lockstep/comm/rank_context.h"
+#include "lockstep/fused/product.h"
 #include "lockstep/plan/tensor_place.h"
 
 namespace lockstep::parallel {
@@ -29,6 +30,7 @@ struct TensorGroup {
   std::shared_ptr<ProcessGroup> tp;  // null: all grains are here
   plan::TensorPlace place;
   std::shared_ptr<WeightQueue> weight_queue;  // null: backward computes weight gradients
+  fused::Arithmetic arithmetic = {};
 
   static TensorGroup of(const RankContext& context) {
     return {context.tp, context.tensor, context.weight_queue};

@@ -6,7 +6,7 @@
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/stack.h>
 
-#include "lockstep/parallel/tensor/detail/kept.h"
+#include "lockstep/torch_inside/kept.h"
 #include "lockstep/parallel/tensor/detail/layer_inputs.h"
 
 namespace lockstep::parallel {
@@ -44,12 +44,12 @@ struct LayerNorm final : torch::autograd::Function<LayerNorm> {
                             const at::TensorList& /*bias*/, const Norm& norm) {
     auto [y, mean, rstd] = at::native_layer_norm(x, {x.size(-1)}, gain, norm.bias, norm.eps);
     ctx->save_for_backward({x, mean, rstd});
-    detail::keep(*ctx, norm);
+    torch_inside::keep(*ctx, norm);
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    const Norm& norm = detail::kept<Norm>(*ctx);
+    const Norm& norm = torch_inside::kept<Norm>(*ctx);
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor x = saved[0], mean = saved[1], rstd = saved[2];
     const at::Tensor dy = gradients[0].contiguous();
@@ -81,13 +81,13 @@ struct RmsNorm final : torch::autograd::Function<RmsNorm> {
                             const at::TensorList& /*bias*/, const Norm& norm) {
     const at::Tensor rstd = at::rsqrt(at::mul(x, x).mean(-1, /*keepdim=*/true).add_(norm.eps));
     ctx->save_for_backward({x, rstd});
-    detail::keep(*ctx, norm);
+    torch_inside::keep(*ctx, norm);
     return at::mul(x, rstd).mul_(gain);
   }
 
   // With u = x rstd and v = dy gain:  dx = rstd (v - u mean(v u)),  d_gain = sum of dy u.
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    const Norm& norm = detail::kept<Norm>(*ctx);
+    const Norm& norm = torch_inside::kept<Norm>(*ctx);
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor x = saved[0], rstd = saved[1];
     const at::Tensor dy = gradients[0].contiguous();

@@ -16,7 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
-#include "lockstep/parallel/tensor/detail/kept.h"
+#include "lockstep/torch_inside/kept.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -81,12 +81,12 @@ struct VocabCrossEntropy final : torch::autograd::Function<VocabCrossEntropy> {
     saved.push_back(sums[0].clone());
     saved.push_back(targets);
     ctx->save_for_backward(saved);
-    detail::keep(*ctx, columns);
+    torch_inside::keep(*ctx, columns);
     return loss;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    const Columns& columns = detail::kept<Columns>(*ctx);
+    const Columns& columns = torch_inside::kept<Columns>(*ctx);
     const variable_list saved = ctx->get_saved_variables();
     const size_t grains = saved.size() - 2;
     const at::Tensor sum = saved[grains].unsqueeze(1), targets = saved[grains + 1];

@@ -10,7 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
-#include "lockstep/parallel/tensor/detail/kept.h"
+#include "lockstep/torch_inside/kept.h"
 #include "lockstep/parallel/tensor/detail/layer_inputs.h"
 
 namespace lockstep::parallel {
@@ -57,12 +57,12 @@ struct VocabEmbedding final : torch::autograd::Function<VocabEmbedding> {
       x.add_(position_slices(table.positions, ids, table.group.slices()));
     }
     ctx->save_for_backward({ids});
-    detail::keep(*ctx, table);
+    torch_inside::keep(*ctx, table);
     return x;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    const Table& table = detail::kept<Table>(*ctx);
+    const Table& table = torch_inside::kept<Table>(*ctx);
     const TensorGroup& group = table.group;
     const at::Tensor ids = ctx->get_saved_variables()[0];
     const at::Tensor own = gradients[0].contiguous();

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace lockstep::parallel::detail {
+namespace lockstep::torch_inside {
 
 template <class T>
 struct Kept final : torch::CustomClassHolder {
@@ -26,4 +26,4 @@ const T& kept(torch::autograd::AutogradContext& context) {
   return static_cast<const Kept<T>&>(*capsule).value;  // the context holds it too
 }
 
-}  // namespace lockstep::parallel::detail
+}  // namespace lockstep::torch_inside
