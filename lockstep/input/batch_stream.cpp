@@ -20,6 +20,7 @@ struct BatchStream::Impl {
   std::vector<plan::Round> rounds;
   int64_t first_step;
   int64_t last_step;
+  int64_t first_sample;  // of the first step
   size_t ahead;
 
   std::mutex mutex;  // guards what follows
@@ -46,7 +47,7 @@ struct BatchStream::Impl {
     micro.tokens.resize(static_cast<size_t>(micro.samples.size() * row));
     int64_t* out = micro.tokens.data();
     for (int64_t sample = micro.samples.lo; sample < micro.samples.hi && !stopped(); ++sample) {
-      data->read(step * batch.global_batch + sample, out);
+      data->read(first_sample + (step - first_step) * batch.global_batch + sample, out);
       out += row;
     }
     return micro;
@@ -92,7 +93,7 @@ BatchStream::BatchStream(std::shared_ptr<const TokenSource> tokens, Sampler samp
 
 BatchStream::BatchStream(std::shared_ptr<const TrainingData> data, plan::BatchPlan batch,
                          std::vector<plan::Round> rounds, int64_t first_step, int64_t last_step,
-                         int ahead)
+                         int ahead, int64_t first_sample)
     : impl_(std::make_unique<Impl>()) {
   if (ahead < 1) throw UsageError("a batch stream reads at least 1 step ahead.");
   impl_->data = std::move(data);
@@ -100,6 +101,7 @@ BatchStream::BatchStream(std::shared_ptr<const TrainingData> data, plan::BatchPl
   impl_->rounds = std::move(rounds);
   impl_->first_step = first_step;
   impl_->last_step = last_step;
+  impl_->first_sample = first_sample < 0 ? first_step * batch.global_batch : first_sample;
   impl_->ahead = static_cast<size_t>(ahead);
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
 }

@@ -22,10 +22,12 @@ struct MicroBatch {
 class BatchStream {
  public:
   /// Reads the steps first_step <= step < last_step, at most `ahead` of them before they are asked
-  /// for. An error of the reading thread comes out of next(), after the steps read before it.
+  /// for. Sample `first_sample` of the run is the first step's first; -1: the steps before had as
+  /// many samples each. An error of the reading thread comes out of next(), after the steps read
+  /// before it.
   BatchStream(std::shared_ptr<const TrainingData> data, plan::BatchPlan batch,
-              std::vector<plan::Round> rounds, int64_t first_step, int64_t last_step,
-              int ahead = 2);
+              std::vector<plan::Round> rounds, int64_t first_step, int64_t last_step, int ahead = 2,
+              int64_t first_sample = -1);
   /// The same over one source. Throws what TrainingData does.
   BatchStream(std::shared_ptr<const TokenSource> tokens, Sampler sampler, plan::BatchPlan batch,
               std::vector<plan::Round> rounds, int64_t first_step, int64_t last_step,

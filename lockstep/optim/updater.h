@@ -23,7 +23,14 @@ class Updater {
     return nullptr;
   }
 
+  /// The same, to bring back what was kept.
+  float* moment_to_write(int kind, size_t span) {
+    return const_cast<float*>(static_cast<const Updater*>(this)->moment(kind, span));
+  }
+
   int64_t steps_taken() const { return steps_taken_; }
+  /// Goes on as after so many steps, whose moments were brought back.
+  void set_steps_taken(int64_t steps) { steps_taken_ = steps; }
 
  protected:
   int64_t steps_taken_ = 0;

@@ -8,6 +8,7 @@
 #include "lockstep/base/units.h"
 #include "lockstep/plan/activation_bytes.h"
 #include "lockstep/plan/offload.h"
+#include "lockstep/plan/optimizers.h"
 #include "lockstep/plan/run_layout.h"
 
 namespace lockstep::plan {
@@ -80,6 +81,10 @@ void add_changes(const TrainConfig& config, int ranks, std::vector<Change>& chan
   }
 }
 
+bool rewinds(const TrainConfig& config) {
+  return config.run.on_nan == "rewind" || config.run.on_spike == "rewind";
+}
+
 /// What no form has: token ids, masks, rounding of blocks.
 int64_t with_margin(int64_t bytes) { return bytes + bytes / 64 + 64 * KiB; }
 
@@ -90,6 +95,12 @@ RankMemory planned_memory(const TrainConfig& config, const StepInputs& inputs, i
   const ShardLayout& shards = inputs.shards;
   RankMemory memory{.state = planned_state(inputs, rank), .activations = activation_peak(config)};
   const int shard = rank % shards.options.ranks;
+  int64_t owned = 0;  // bytes of the masters that this rank updates
+  for (const Piece& piece : shards.pieces(shard)) owned += piece.size() * 4;
+  if (config.optim.ema > 0) memory.average = owned;
+  if (rewinds(config)) {
+    memory.copy = (1 + traits_of(inputs.optimizer).moments) * owned + memory.average;
+  }
   if (offload.parameters) {
     memory.state.parameters = 0;
     int64_t largest = 0;

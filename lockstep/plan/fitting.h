@@ -15,7 +15,9 @@ struct RankMemory {
   StateBytes state;         // in memory: without what is offloaded
   int64_t staging = 0;      // of offloaded shards on their way
   int64_t activations = 0;  // the peak within a micro-batch; 0 for models that have no such form
-  int64_t total() const { return state.total() + staging + activations; }
+  int64_t average = 0;      // of the parameters, with optim.ema
+  int64_t copy = 0;         // to go back to, where a policy of run.on_* rewinds
+  int64_t total() const { return state.total() + staging + activations + average + copy; }
 };
 
 /// Of a rank of a run with these settings and this step.

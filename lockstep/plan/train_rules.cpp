@@ -8,7 +8,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/plan/batch_plan.h"
+#include "lockstep/plan/detail/resnet_rules.h"
 #include "lockstep/plan/detail/setting_rules.h"
+#include "lockstep/plan/detail/step_rules.h"
 #include "lockstep/plan/offload.h"
 #include "lockstep/plan/optimizers.h"
 #include "lockstep/plan/pipeline_check.h"
@@ -253,6 +255,7 @@ int64_t feed_forward_width(const TrainConfig& config) {
 
 int64_t parameter_count(const TrainConfig& config) {
   const auto& m = config.model;
+  if (m.family == "resnet") return resnet_parameter_count(config);
   constexpr int64_t kWindow = 8;  // tokens the mlp family looks back
   const int64_t vocab = resolved_vocab(config);
   const int64_t inner = feed_forward_width(config);
@@ -397,8 +400,8 @@ void check(const TrainConfig& config, int ranks) {
                                near.empty() ? "" : "\n  Did you mean \"" + near + "\"?",
                                "\n  A program with one of your own is named by run.worker."));
   }
-  if (config.model.family != "mlp" && is_family(config.model.family) &&
-      config.model.width % config.model.heads != 0) {
+  const bool has_heads = config.model.family == "gpt2" || config.model.family == "llama";
+  if (has_heads && config.model.width % config.model.heads != 0) {
     const int64_t heads = nearest_number(config.model.heads, divisors(config.model.width));
     const int64_t share = std::max<int64_t>(1, config.model.width / config.model.heads);
     throw UsageError(base::str("model.heads = ", config.model.heads,
@@ -407,6 +410,11 @@ void check(const TrainConfig& config, int ranks) {
                                " or --set model.width=", share * config.model.heads));
   }
   if (config.model.family == "mlp") check_mlp(config, ranks);
+  if (config.model.family == "resnet") {
+    check_resnet(config);
+  } else if (is_family(config.model.family)) {
+    check_no_resnet(config);
+  }
   check_family(config);
   const auto parts =
       static_cast<int>(config.parallel.pipeline * config.parallel.context * config.parallel.tensor);
@@ -420,10 +428,12 @@ void check(const TrainConfig& config, int ranks) {
   if (ranks % parts == 0) {
     check_batch(config, ranks / parts);
     check_sharding(config, ranks / parts);
+    if (config.model.family == "resnet") check_resnet_ranks(config, ranks);
   }
   check_parts(config, ranks);
   offload_of(config);
   check_optimizer(config);
+  check_steps(config);
   check_texts(config);
   check_log(config);
 }

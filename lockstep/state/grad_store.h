@@ -105,7 +105,12 @@ class GradStore {
   /// Told the gradient of each parameter for a leaf of the sums, its uses added, when it is whole
   /// and before it joins any other.
   using SeeLeaf = std::function<void(int param, int leaf, const float* values)>;
-  void on_leaf(SeeLeaf see) { see_leaf_ = std::move(see); }
+  /// Gives what `forget_leaf` takes.
+  int on_leaf(SeeLeaf see);
+  void forget_leaf(int listener) { see_leaf_.erase(listener); }
+
+  /// The steps from now on have so many micro-batches a leaf. Between steps.
+  void set_micro_batches(int micro_batches_per_grain) { last_micro_ = micro_batches_per_grain - 1; }
 
   /// Around each backward: gradients that arrive belong to this leaf and micro-batch. A parameter
   /// that the whole leaf left without a gradient counts as ready, and zero, at the end of the
@@ -247,7 +252,7 @@ class GradStore {
   std::vector<std::vector<int>> uses_of_param_;   // the same
   Arrivals arrivals_;
   std::function<void(int)> ready_;
-  SeeLeaf see_leaf_;
+  std::map<int, SeeLeaf> see_leaf_;  // by listener
   BackwardPass pass_;
   bool open_ = false;              // a backward is under way
   torch_inside::GradHooks hooks_;  // last: goes first, before what its callbacks use

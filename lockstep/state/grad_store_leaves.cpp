@@ -69,12 +69,18 @@ void GradStore::await_ties(int bucket, int leaf) {
   }
 }
 
+int GradStore::on_leaf(SeeLeaf see) {
+  const int listener = see_leaf_.empty() ? 0 : see_leaf_.rbegin()->first + 1;
+  see_leaf_.emplace(listener, std::move(see));
+  return listener;
+}
+
 void GradStore::see_leaf(int bucket, int leaf) {
-  if (!see_leaf_) return;
+  if (see_leaf_.empty()) return;
   for (const int param : buckets_.buckets[static_cast<size_t>(bucket)].params) {
     const at::Tensor slot =
         by_round() ? leaf_slot(param, leaf) : slot_view(places_.at(leaf).level, param);
-    see_leaf_(param, leaf, slot.data_ptr<float>());
+    for (const auto& [listener, see] : see_leaf_) see(param, leaf, slot.data_ptr<float>());
   }
 }
 

@@ -49,8 +49,10 @@ int64_t LanguageTask::validation_samples() const {
 }
 
 void LanguageTask::start(const plan::BatchPlan& batch, const std::vector<plan::Round>& rounds,
-                         int64_t first_step, int64_t last_step) {
-  batches_ = std::make_unique<input::BatchStream>(train_, batch, rounds, first_step, last_step);
+                         int64_t first_step, int64_t last_step, int64_t first_sample) {
+  constexpr int kAhead = 2;
+  batches_ = std::make_unique<input::BatchStream>(train_, batch, rounds, first_step, last_step,
+                                                  kAhead, first_sample);
 }
 
 at::Tensor LanguageTask::losses(const Samples& samples, const RankContext& context) {

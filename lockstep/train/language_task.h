@@ -44,7 +44,7 @@ class LanguageTask final : public Task {
   int64_t vocab() const override { return vocab_; }
 
   void start(const plan::BatchPlan& batch, const std::vector<plan::Round>& rounds,
-             int64_t first_step, int64_t last_step) override;
+             int64_t first_step, int64_t last_step, int64_t first_sample) override;
   void next_step() override { step_ = batches_->next(); }
 
  private:

@@ -24,6 +24,7 @@ MetricsPage::MetricsPage(int ranks, std::string engine)
     : ranks_(ranks),
       engine_(std::move(engine)),
       val_loss_(std::numeric_limits<double>::quiet_NaN()),
+      val_loss_average_(std::numeric_limits<double>::quiet_NaN()),
       durations_("lockstep_step_duration_seconds", "Time of an optimizer step.",
                  {0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}) {}
 
@@ -37,9 +38,10 @@ void MetricsPage::step(const StepReport& report) {
   durations_.observe(report.seconds);
 }
 
-void MetricsPage::evaluation(double val_loss) {
+void MetricsPage::evaluation(double val_loss, double of_average) {
   const std::lock_guard lock(mutex_);
   val_loss_ = val_loss;
+  val_loss_average_ = of_average;
 }
 
 std::string MetricsPage::text() const {
@@ -67,6 +69,18 @@ std::vector<files::PrometheusMetric> MetricsPage::metrics() const {
     all.push_back(one("lockstep_mfu_ratio",
                       "Model operations over what the measured matrix product rate allows.",
                       Kind::gauge, last_.mfu));
+  }
+  all.push_back(one("lockstep_skipped_steps_total", "Steps that were computed and not taken.",
+                    Kind::counter, as_double(last_.skipped)));
+  all.push_back(one("lockstep_loss_scale", "What losses are multiplied by before backward.",
+                    Kind::gauge, last_.loss_scale));
+  if (!std::isnan(last_.noise_scale)) {
+    all.push_back(one("lockstep_noise_scale_samples", "Gradient noise scale.", Kind::gauge,
+                      last_.noise_scale));
+  }
+  if (!std::isnan(val_loss_average_)) {
+    all.push_back(one("lockstep_validation_loss_ema", "The same of the parameters' moving average.",
+                      Kind::gauge, val_loss_average_));
   }
   if (!std::isnan(val_loss_)) {
     all.push_back(one("lockstep_validation_loss", "Mean nats per token of the last evaluation.",

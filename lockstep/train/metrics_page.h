@@ -17,7 +17,7 @@ class MetricsPage {
   MetricsPage(int ranks, std::string engine);
 
   void step(const StepReport& report);
-  void evaluation(double val_loss);
+  void evaluation(double val_loss, double of_average = StepReport::kNone);
 
   /// In Prometheus' text format. Any thread.
   std::string text() const;
@@ -34,6 +34,7 @@ class MetricsPage {
   double comm_wait_seconds_ = 0;
   PhaseSeconds phase_seconds_{};
   double val_loss_;
+  double val_loss_average_;
   files::PrometheusHistogram durations_;
 };
 

@@ -40,7 +40,9 @@ ModelState::ModelState(torch::nn::Module& module, const std::vector<plan::Tie>& 
                        const std::function<plan::Init(const std::string&)>& init_of,
                        const ModelStateOptions& options, RankContext& context,
                        plan::StepInputs inputs)
-    : context_(context), inputs_(std::move(inputs)) {
+    : context_(context),
+      running_values_(options.running_values),
+      inputs_(std::move(inputs)) {
   {
     const memory::KindScope kind(memory::Kind::parameters);
     params_ = std::make_unique<state::ParamStore>(
@@ -88,15 +90,36 @@ ModelState::ModelState(torch::nn::Module& module, const std::vector<plan::Tie>& 
     flow_ =
         std::make_unique<detail::StageFlow>(shape, inputs_.stage, *messages_, context.weight_queue);
   }
-  runner_ = std::make_unique<StepRunner>(inputs_, *params_, *grads_,
-                                         StepGroups{.dp = *context.dp,
-                                                    .shard = context.shard.get(),
-                                                    .model = context.model.get(),
-                                                    .parts = parts_.get(),
-                                                    .all = context.all.get(),
-                                                    .has_losses = options.has_losses,
-                                                    .flow = flow_.get()});
+  has_losses_ = options.has_losses;
+  make_runner();
   make_optimizer(options);
+}
+
+void ModelState::make_runner() {
+  runner_.reset();  // it lets go of the hooks that the next one takes
+  runner_ = std::make_unique<StepRunner>(inputs_, *params_, *grads_,
+                                         StepGroups{.dp = *context_.dp,
+                                                    .shard = context_.shard.get(),
+                                                    .model = context_.model.get(),
+                                                    .parts = parts_.get(),
+                                                    .all = context_.all.get(),
+                                                    .has_losses = has_losses_,
+                                                    .flow = flow_.get()});
+}
+
+void ModelState::set_step(plan::StepInputs inputs) {
+  inputs_ = std::move(inputs);
+  grads_->set_micro_batches(inputs_.batch.micro_batches_per_grain);
+  make_runner();
+}
+
+void ModelState::publish() {
+  if (!params_->layout().sharded() || params_->units() != nullptr) return;
+  std::vector<Work> published;
+  for (size_t b = 0; b < params_->buckets().buckets.size(); ++b) {
+    published.push_back(params_->publish(static_cast<int>(b)));
+  }
+  for (Work& work : published) work.wait();
 }
 
 void ModelState::make_optimizer(const ModelStateOptions& options) {

@@ -24,6 +24,7 @@
 #include "lockstep/state/param_store.h"
 #include "lockstep/train/detail/square_sums.h"
 #include "lockstep/train/param_digest.h"
+#include "lockstep/train/replicas.h"
 #include "lockstep/train/step_runner.h"
 #include "lockstep/train/whole_params.h"
 
@@ -44,6 +45,8 @@ struct ModelStateOptions {
   bool has_losses = true;     // that count: one rank of each pipeline and tensor group has
   int64_t message_bytes = 0;  // of a micro-batch: plan::PartTraffic
   std::vector<int64_t> tensor_bytes = {};
+  /// Buffers that are digested and saved with the parameters: whole and alike on all ranks.
+  std::vector<NamedTensor> running_values = {};
 };
 
 class ModelState {
@@ -57,6 +60,9 @@ class ModelState {
              const ModelStateOptions& options, RankContext& context, plan::StepInputs inputs);
 
   const plan::StepInputs& inputs() const { return inputs_; }
+  /// The steps from now on are these, which differ in their batch and its schedules alone. Between
+  /// steps.
+  void set_step(plan::StepInputs inputs);
   state::ParamStore& params() { return *params_; }
   const state::ParamStore& params() const { return *params_; }
   state::GradStore& grads() { return *grads_; }
@@ -75,28 +81,38 @@ class ModelState {
   void measure(double grad_scale);
   /// The optimizer takes a step with the reduced gradients.
   void update(double lr, double grad_scale);
+  /// Where parameters are whole and updated in shares: every rank gets the others' shares.
+  void publish();
+  optim::Updater& optimizer() { return *optimizer_; }
   const optim::Updater& optimizer() const { return *optimizer_; }
   /// The logical parameters, for a file that rank 0 of the world writes.
-  WholeParams whole() { return {*params_, context_.model.get(), parts_.get()}; }
+  WholeParams whole() { return {*params_, context_.model.get(), parts_.get(), running_values_}; }
   /// This rank holds a part of what rank 0 of the world writes, and helps with `whole`.
   bool has_saved_replica() const;
-  /// Of all parameters, on any layout the same. All ranks of the world call it.
-  std::string digest() const { return param_digest(*params_, context_, parts_.get()); }
+  /// Of all parameters and running values, on any layout the same. All ranks of the world call it.
+  std::string digest() const {
+    return param_digest(*params_, context_, parts_.get(), running_values_);
+  }
+  /// Of normalised layers: not an optimizer's, but part of what a step changes.
+  const std::vector<NamedTensor>& running_values() const { return running_values_; }
   /// "0.5 GiB in /scratch, direct, by io_uring"; empty: nothing is offloaded.
   std::string offload_text() const;
 
  private:
+  void make_runner();
   void make_optimizer(const ModelStateOptions& options);
   void make_streamed(const ModelStateOptions& options);
   void make_ratios();
 
   RankContext& context_;
+  std::vector<NamedTensor> running_values_;
   plan::StepInputs inputs_;
   std::unique_ptr<state::ParamStore> params_;
   std::unique_ptr<state::GradStore> grads_;
   std::unique_ptr<ModelParts> parts_;
   std::shared_ptr<StageMessages> messages_;
   std::unique_ptr<detail::StageFlow> flow_;
+  bool has_losses_ = true;
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<files::BlockFile> moments_;  // where masters are not in a file
   std::unique_ptr<optim::Updater> optimizer_;

@@ -1,6 +1,7 @@
 #include "lockstep/train/progress_line.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "lockstep/base/number_text.h"
@@ -33,6 +34,13 @@ std::vector<Figure> figures(const StepReport& report, const ProgressOptions& opt
   if (report.comm_seconds > 0) {
     all.push_back({0, base::str("comm ", percent(report.comm_share(), 1), ", ",
                                 percent(report.comm_hidden(), 0), " of it hidden")});
+  }
+  if (report.loss_scale != 1) {
+    all.push_back({4, "scale " + base::with_commas(static_cast<int64_t>(report.loss_scale))});
+  }
+  if (report.skipped > 0) all.push_back({6, base::str(report.skipped, " skipped")});
+  if (!std::isnan(report.noise_scale)) {
+    all.push_back({3, "noise " + fixed_text(report.noise_scale, 1) + " samples"});
   }
   all.push_back({8, base::duration_text(options.seconds_left) + " left"});
   return all;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include <nlohmann/json.hpp>
@@ -31,21 +32,25 @@ nlohmann::json json_of(const StepReport& report) {
   }
   nlohmann::json phases = nlohmann::json::object();
   for (size_t i = 0; i < report.phases.size(); ++i) phases[kPhaseNames[i]] = report.phases[i];
-  return {{"step", report.step},
-          {"epoch", report.epoch},
-          {"loss", report.loss},
-          {"grad_norm", report.grad_norm},
-          {"lr", report.lr},
-          {"seconds", report.seconds},
-          {"tokens", report.tokens},
-          {"tokens_per_second", report.tokens_per_second},
-          {"mfu", report.mfu},
-          {"memory_bytes", std::move(memory)},
-          {"comm",
-           {{"bytes", report.comm_bytes},
-            {"seconds", report.comm_seconds},
-            {"wait_seconds", report.comm_wait_seconds}}},
-          {"phase_seconds", std::move(phases)}};
+  nlohmann::json json = {{"step", report.step},
+                         {"epoch", report.epoch},
+                         {"loss", report.loss},
+                         {"grad_norm", report.grad_norm},
+                         {"lr", report.lr},
+                         {"seconds", report.seconds},
+                         {"tokens", report.tokens},
+                         {"tokens_per_second", report.tokens_per_second},
+                         {"mfu", report.mfu},
+                         {"memory_bytes", std::move(memory)},
+                         {"comm",
+                          {{"bytes", report.comm_bytes},
+                           {"seconds", report.comm_seconds},
+                           {"wait_seconds", report.comm_wait_seconds}}},
+                         {"phase_seconds", std::move(phases)},
+                         {"loss_scale", report.loss_scale},
+                         {"skipped_steps", report.skipped}};
+  if (!std::isnan(report.noise_scale)) json["noise_scale"] = report.noise_scale;
+  return json;
 }
 
 /// Before the slash stands the section of TensorBoard that shows the curve.
@@ -64,6 +69,9 @@ void add_scalars(files::EventFile& events, const StepReport& report) {
   add("communication/hidden", report.comm_hidden());
   add("communication/bytes", static_cast<double>(report.comm_bytes));
   add("memory/bytes", static_cast<double>(report.memory_bytes()));
+  if (report.loss_scale != 1) add("train/loss_scale", report.loss_scale);
+  if (report.skipped > 0) add("train/skipped_steps", static_cast<double>(report.skipped));
+  if (!std::isnan(report.noise_scale)) add("train/noise_scale", report.noise_scale);
   for (size_t i = 0; i < report.phases.size(); ++i) {
     add(std::string("time/") + kPhaseNames[i], report.phases[i]);
   }
@@ -109,15 +117,24 @@ void RunLog::progress(const StepReport& report) {
   }
 }
 
-void RunLog::evaluation(int64_t step, double val_loss) {
-  write_line(nlohmann::json{{"step", step}, {"val_loss", val_loss}}.dump());
-  page_.evaluation(val_loss);
+void RunLog::evaluation(int64_t step, double val_loss, double of_average, double accuracy) {
+  const bool averages = !std::isnan(of_average);
+  nlohmann::json line = {{"step", step}, {"val_loss", val_loss}};
+  if (averages) line["val_loss_ema"] = of_average;
+  const bool counts = !std::isnan(accuracy);
+  if (counts) line["val_accuracy"] = accuracy;
+  write_line(line.dump());
+  page_.evaluation(val_loss, of_average);
   with_events([&](files::EventFile& events) {
     events.add_scalar("validation/loss", step, val_loss);
+    if (averages) events.add_scalar("validation/loss_ema", step, of_average);
+    if (counts) events.add_scalar("validation/accuracy", step, accuracy);
     events.flush();
   });
   say(base::str("step ", step, "/", options_.steps, " | validation loss ",
-                base::fixed_text(val_loss, 4)));
+                base::fixed_text(val_loss, 4),
+                averages ? base::str(", of the average ", base::fixed_text(of_average, 4)) : "",
+                counts ? base::str(", ", base::fixed_text(1e2 * accuracy, 2), " % right") : ""));
 }
 
 void RunLog::with_events(const std::function<void(files::EventFile&)>& write) {

@@ -4,8 +4,10 @@
 ///   metrics.jsonl   one object a line; for each step
 ///                   {"step", "epoch", "loss", "grad_norm", "lr", "seconds", "tokens",
 ///                    "tokens_per_second", "mfu", "memory_bytes": {kind: n},
-///                    "comm": {"bytes", "seconds", "wait_seconds"}, "phase_seconds": {phase: s}},
-///                   for each evaluation {"step", "val_loss"}
+///                    "comm": {"bytes", "seconds", "wait_seconds"}, "phase_seconds": {phase: s},
+///                    "loss_scale", "skipped_steps"}, and "noise_scale" where it is known,
+///                   for each evaluation {"step", "val_loss"}, and "val_loss_ema" with an average,
+///                   "val_accuracy" where the task has it
 ///
 /// A full disk does not throw a run's work away: the first line that cannot be written is kept as
 /// `failure`, and the trainer stops after the step at hand, saves, and then fails with it.
@@ -42,7 +44,10 @@ class RunLog {
   explicit RunLog(const RunLogOptions& options);
 
   void step(const StepReport& report);
-  void evaluation(int64_t step, double val_loss);
+  /// `of_average`: of the parameters' moving average; NaN: there is none.
+  /// `accuracy`: the share of samples that were right; NaN: the task has none.
+  void evaluation(int64_t step, double val_loss, double of_average = StepReport::kNone,
+                  double accuracy = StepReport::kNone);
   /// A line of its own on the console.
   void say(const std::string& line);
 

@@ -16,10 +16,12 @@ nlohmann::json by_kind(const memory::KindBytes& bytes) {
 /// Under the names of the kinds that are counted. Activations are a form for decoders; 0 else.
 nlohmann::json planned_by_kind(const plan::RankMemory& planned) {
   const plan::StateBytes& state = planned.state;
-  return {
-      {"parameters", state.parameters},   {"gradients", state.gradients + state.leaf + state.side},
-      {"optimizer", state.optimizer},     {"gathered", state.gathered},
-      {"communication", planned.staging}, {"activations", planned.activations}};
+  return {{"parameters", state.parameters},
+          {"gradients", state.gradients + state.leaf + state.side},
+          {"optimizer", state.optimizer + planned.average + planned.copy},
+          {"gathered", state.gathered},
+          {"communication", planned.staging},
+          {"activations", planned.activations}};
 }
 
 }  // namespace
@@ -67,8 +69,19 @@ std::string run_summary(ProcessGroup& world, const RunTotals& run, const RankTot
                             {"epochs", run.epochs},
                             {"tokens_per_second", run.tokens_per_second},
                             {"mfu", run.mfu},
+                            {"loss_scale", run.loss_scale},
+                            {"skipped_steps", run.skipped_steps},
+                            {"rewinds", run.rewinds},
                             {"ranks", ranks},
                             {"groups", groups}};
+  if (!std::isnan(run.val_accuracy)) summary["val_accuracy"] = run.val_accuracy;
+  if (run.average) {
+    summary["val_loss_ema"] = run.average->val_loss;
+    summary["ema_digest"] = run.average->digest;
+  }
+  if (run.noise) {
+    summary["noise_scale"] = {{"samples", run.noise->samples}, {"tokens", run.noise->tokens}};
+  }
   if (!run.pipeline.empty()) {
     const auto& formula = run.bubble.formula;
     summary["pipeline"] = {{"schedule", run.pipeline},

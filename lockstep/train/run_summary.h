@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct RunTotals {
   double loss =
       std::nan("");  // of the last step, mean nats per token; null in JSON if there is none
   double val_loss = std::nan("");
+  double val_accuracy = std::nan("");  // left out where the task has none
   double grad_norm = std::nan("");
   std::string param_digest;
   std::string identity;
@@ -27,6 +29,20 @@ struct RunTotals {
   double epochs = 0;
   double tokens_per_second = 0;
   double mfu = 0;
+  double loss_scale = 1;      // after the last step
+  int64_t skipped_steps = 0;  // computed and not taken
+  int64_t rewinds = 0;
+  /// Of the parameters' moving average, and the gradient noise scale, where there are.
+  struct Average {
+    double val_loss = std::nan("");
+    std::string digest;
+  };
+  std::optional<Average> average = {};
+  struct Noise {
+    double samples = std::nan("");
+    double tokens = std::nan("");
+  };
+  std::optional<Noise> noise = {};
   std::string pipeline = {};  // its schedule; empty: there is none
   BubbleReport bubble = {};
 };

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "lockstep/memory/account.h"
 #include "lockstep/torch_inside/layer_scope.h"
@@ -28,7 +30,11 @@ struct StepReport {
   double comm_seconds = 0;       // inside collectives
   double comm_wait_seconds = 0;  // the part of it that backward did not hide
   PhaseSeconds phases{};
+  double loss_scale = 1;       // of the next step
+  int64_t skipped = 0;         // steps so far that were computed and not taken
+  double noise_scale = kNone;  // samples; kNone: not measured, or not known yet
 
+  static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   int64_t memory_bytes() const {
     int64_t sum = 0;
     for (const int64_t bytes : memory) sum += bytes;

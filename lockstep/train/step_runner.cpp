@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "lockstep/base/assert.h"
 #include "lockstep/base/planted_fault.h"
@@ -252,6 +253,7 @@ void StepRunner::backward(const at::Tensor& losses, double seed) {
 
 StepResult StepRunner::finish(const StepCompute& compute) {
   StepResult result;
+  bool taken = false;
   std::vector<Work> published;
   for (; cursor_ < step_.steps.size(); ++cursor_) {
     const plan::Step& step = step_.steps[cursor_];
@@ -269,15 +271,16 @@ StepResult StepRunner::finish(const StepCompute& compute) {
       case StepOp::norm:
         await_reductions();
         result.grad_norm = gradient_norm();
+        taken = compute.take ? compute.take(result) : std::isfinite(result.grad_norm);
         break;
       case StepOp::ratios: {
         const PhaseSpan span(clock_, Phase::norm);
-        compute.ratios(result.grad_norm);
+        if (taken) compute.ratios(result.grad_norm);
         break;
       }
       case StepOp::update: {
         const PhaseSpan span(clock_, Phase::update);
-        compute.update(result.grad_norm);
+        if (taken) compute.update(result.grad_norm);
         break;
       }
       case StepOp::publish: {

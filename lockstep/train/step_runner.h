@@ -21,6 +21,11 @@
 
 namespace lockstep {
 
+struct StepResult {
+  double loss_sum = 0;   // over all tokens of the step, all ranks
+  double grad_norm = 0;  // of the gradients as they are: times the loss scale, where there is one
+};
+
 /// What the program's compute operations do; given by whoever knows the model and the data.
 struct StepCompute {
   /// The loss of each token of a micro-batch, with its graph; of several context grains, those of
@@ -28,17 +33,15 @@ struct StepCompute {
   /// `step.chunk` for `input`, which is what the chunk before gave; undefined for the model's
   /// first.
   std::function<at::Tensor(const plan::Step& step, const at::Tensor& input)> forward;
-  /// The optimizer: called once the gradients of the step are whole, with their norm. `ratios`
-  /// comes before it, where the optimizer has trust ratios.
+  /// Asked once the gradients of the step are whole, by all ranks alike: false leaves the step out,
+  /// and neither of the next two is called. Not set: steps with a finite norm are taken.
+  std::function<bool(const StepResult& result)> take;
+  /// The optimizer, with the gradients' norm. `ratios` comes before it, where the optimizer has
+  /// trust ratios.
   std::function<void(double grad_norm)> ratios;
   std::function<void(double grad_norm)> update;
   /// Told before each operation, for status and trace.
   std::function<void(const plan::Step& step)> entering;
-};
-
-struct StepResult {
-  double loss_sum = 0;  // over all tokens of the step, all ranks
-  double grad_norm = 0;
 };
 
 /// An operation of a run and when it ran: seconds of the steady clock.
@@ -67,7 +70,7 @@ class StepRunner {
              const StepGroups& groups);
   ~StepRunner();
 
-  /// One optimizer step. `seed` is what each token's loss weighs: loss_scale / tokens of the step.
+  /// One optimizer step. `seed` is what each token's loss weighs: loss scale / tokens of the step.
   StepResult run(const StepCompute& compute, double seed);
 
   /// `run` without its end: all micro-batches of the step; then, when the caller likes, finish.

@@ -5,6 +5,7 @@
 #include "lockstep/base/assert.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/train/image_task.h"
 #include "lockstep/train/language_task.h"
 
 namespace lockstep {
@@ -36,6 +37,13 @@ at::Tensor Task::validation_losses(int64_t, int64_t, int64_t, const RankContext&
       "neither.");
 }
 
+ValidationScores Task::validate(int64_t first, int64_t count, int64_t of,
+                                const RankContext& context) {
+  return {.losses = validation_losses(first, count, of, context), .right = {}};
+}
+
+void Task::end_step(const RankContext&) {}
+
 at::Tensor Task::run_chunk(int chunk, const at::Tensor&, const Samples& samples,
                            const RankContext& context) {
   LOCKSTEP_ASSERT(chunk == 0, "a task that is not cut is one piece");
@@ -60,7 +68,8 @@ double Task::flops_per_term() const {
   return 6 * count;
 }
 
-void Task::start(const plan::BatchPlan&, const std::vector<plan::Round>&, int64_t, int64_t) {}
+void Task::start(const plan::BatchPlan&, const std::vector<plan::Round>&, int64_t, int64_t,
+                 int64_t) {}
 
 std::shared_ptr<Task> make_task(const plan::TrainConfig& config, const TaskFactories& own,
                                 const models::ModelPart& part) {
@@ -78,6 +87,12 @@ std::shared_ptr<Task> make_task(const plan::TrainConfig& config, const TaskFacto
     std::shared_ptr<Task> task = found->second(config);
     if (task) return task;
     throw UsageError(base::str("the program made no task for model.family = \"", family, "\"."));
+  }
+  if (family == "resnet") {
+    if (whole) return ImageTask::open(config);
+    throw UsageError(
+        "model.family = \"resnet\" is neither cut into stages nor divided.\n  This fits: --set "
+        "parallel.pipeline=1 --set parallel.tensor=1 --set parallel.context=1");
   }
   if (plan::is_family(family)) return LanguageTask::open(config, part);
   std::vector<std::string> names(plan::kFamilies.begin(), plan::kFamilies.end());

@@ -22,6 +22,7 @@
 #include "lockstep/plan/batch_plan.h"
 #include "lockstep/plan/param_table.h"
 #include "lockstep/plan/train_config.h"
+#include "lockstep/train/replicas.h"
 
 namespace lockstep {
 
@@ -32,13 +33,23 @@ struct Samples {
   plan::Round round;  // the leaf and micro-batch that they are
 };
 
+/// Of validation samples.
+struct ValidationScores {
+  at::Tensor losses;  // of every term
+  at::Tensor right;   // [count] bool; undefined: the task does not say
+};
+
 class Task {
  public:
   virtual ~Task() = default;
 
-  /// Parameters float32 on the CPU; the trainer draws their values by `init_of`. Buffers are
-  /// constants: running statistics would follow the samples of their rank, which is refused.
+  /// Parameters float32 on the CPU; the trainer draws their values by `init_of`. Buffers are the
+  /// same on all ranks after each step: constants, or what `end_step` writes. Running statistics
+  /// that follow the samples of their rank are refused.
   virtual torch::nn::Module& module() = 0;
+  /// Buffers that training changes, by their paths in the module tree, float32: the model file and
+  /// the digest of parameters hold them, too.
+  virtual std::vector<NamedTensor> running_values() { return {}; }
   /// How the start values of the parameter at `path` are drawn; unless a task says otherwise, by
   /// default_init.
   virtual plan::Init init_of(const std::string& path) const;
@@ -59,6 +70,11 @@ class Task {
   /// The same of validation samples first, first + 1, ... in an evaluation over `of` of them.
   virtual at::Tensor validation_losses(int64_t first, int64_t count, int64_t of,
                                        const RankContext& context);
+  /// Whether `validate` says which samples were right: then evaluations report the share of them.
+  virtual bool has_accuracy() const { return false; }
+  /// What evaluation asks for; unless a task says more, the validation_losses alone.
+  virtual ValidationScores validate(int64_t first, int64_t count, int64_t of,
+                                    const RankContext& context);
 
   /// Where the model is cut into the pieces of a pipeline: the result of piece `chunk` of this rank
   /// for `input`, what the piece before gave (undefined for the model's first). The model's last
@@ -78,12 +94,17 @@ class Task {
   /// Token ids of a language model; 0 for anything else.
   virtual int64_t vocab() const { return 0; }
 
-  /// What the steps first_step <= step < last_step will ask of `losses`, in order: a task that
-  /// reads from files may begin to.
+  /// What the steps first_step <= step < last_step will ask of `losses`, in order, from sample
+  /// `first_sample` of the run on: a task that reads from files may begin to. Called again where
+  /// steps become larger.
   virtual void start(const plan::BatchPlan& batch, const std::vector<plan::Round>& rounds,
-                     int64_t first_step, int64_t last_step);
+                     int64_t first_step, int64_t last_step, int64_t first_sample);
   /// Before the first `losses` of each step.
   virtual void next_step() {}
+  /// After each step whose update counted, on all ranks together: the place to bring running
+  /// statistics up to date from what `losses` saw since `next_step`, in the same way on every rank.
+  /// `context.peers` are the ranks that computed the step's leaves.
+  virtual void end_step(const RankContext& context);
 };
 
 /// Makes a task from a run's settings; `model.options` is the program's own text.

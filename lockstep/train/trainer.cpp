@@ -1,16 +1,13 @@
 #include "lockstep/train/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <optional>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
-#include "lockstep/optim/clip.h"
 #include "lockstep/plan/engines.h"
 #include "lockstep/plan/fitting.h"
 #include "lockstep/plan/part_traffic.h"
@@ -21,19 +18,12 @@
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/kernel_probe.h"
 #include "lockstep/train/model_file.h"
-#include "lockstep/train/not_finite.h"
 #include "lockstep/train/param_digest.h"
 #include "lockstep/train/replicas.h"
 #include "lockstep/train/synthetic_task.h"
 
 namespace lockstep {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 optim::Schedule schedule_of(const plan::TrainConfig& config) {
   return {
@@ -56,9 +46,12 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   endpoint_.set_status(-1, "start");
   const std::shared_ptr<net::Group> world = endpoint_.world();
   plan::check(config_, world->size());
+  ramp_ = plan::ramp_of(config_);
+  guard_ = StepGuard(config_);
   context_.world = std::make_shared<ProcessGroup>(world);
   context_.seed = static_cast<uint64_t>(config_.run.seed);
   require_alike(*context_.world);
+  require_products(config_);
   place_ = plan::place_in(config_, world->size(), world->rank());
   const auto data = static_cast<int>(place_.dp.size());
   plan::StepInputs inputs;
@@ -72,21 +65,24 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
   choose_algorithm(inputs);
   identity_ = {.batch = inputs.batch,
                .tensor_grains = context_.tensor.grains,
-               .kernel_set = kernel_set(),
+               .compute = config_.precision.compute,
+               .kernel_set = kernel_set(config_),
                .instruction_set = instruction_set()};
   {
     // Before there is a limit: its matrices are no part of the run.
-    at::Tensor peak = at::full({1}, measure_gemm_peak(), at::kDouble);
+    at::Tensor peak = at::full(
+        {1}, measure_gemm_peak(plan::parse_compute_type(config_.precision.compute)), at::kDouble);
     context_.world->all_reduce(peak).wait();
     gemm_peak_ = peak.item<double>();
   }
   make_state(std::move(inputs));
   schedule_ = schedule_of(config_);
   optim::check(schedule_);
-  const plan::StepInputs& plan = state_->inputs();
-  task_->start(plan.batch,
-               plan.leaves.rounds_of(context_.dp->rank(), plan.batch.micro_batches_per_grain), 0,
-               config_.run.steps);
+  if (config_.optim.ema > 0) {
+    average_ = std::make_unique<ParamAverage>(*state_, config_.optim.ema);
+  }
+  if (guard_.rewinds()) copy_ = std::make_unique<StateCopy>(*state_, average_.get());
+  if (config_.log.noise_scale) noise_ = std::make_unique<NoiseScale>(*state_, *context_.world);
 
   flops_per_term_ = task_->flops_per_term();
 
@@ -137,7 +133,8 @@ void Trainer::make_state(plan::StepInputs inputs) {
 
           .has_losses = has_losses(inputs),
           .message_bytes = plan::message_traffic(config_, grains),
-          .tensor_bytes = plan::tensor_traffic(config_, chunks, grains)},
+          .tensor_bytes = plan::tensor_traffic(config_, chunks, grains),
+          .running_values = task_->running_values()},
       context_, std::move(inputs));
   timeline_ = std::make_unique<Timeline>(state_->inputs(), place_, config_.log.trace_steps);
   if (!options_.witness_folder.empty()) {
@@ -220,7 +217,8 @@ TrainResult Trainer::train_to_the_end() {
   }
   digest_ = state_->digest();
   // First what cannot be made again, then what can.
-  save(done, "final.safetensors");
+  save(done, "final.safetensors", digest_);
+  if (average_) save_average(done);
   require_log();
   report_profile();
   report_timeline();
@@ -265,11 +263,11 @@ void Trainer::save_if_asked(int64_t steps_done) {
   saves_answered_ = asked.item<int>();
   digest_ = state_->digest();
   const std::string file = base::str("step_", steps_done, ".safetensors");
-  save(steps_done, file);
+  save(steps_done, file, digest_);
   if (log_) log_->say(base::str("saved ", options_.run_folder, "/", file, " on request"));
 }
 
-void Trainer::save(int64_t steps_done, const std::string& file) {
+void Trainer::save(int64_t steps_done, const std::string& file, const std::string& digest) {
   endpoint_.set_status(steps_done, "save");
   const plan::GroupBytes before = moved();
   if (context_.world->rank() == 0) {
@@ -277,7 +275,7 @@ void Trainer::save(int64_t steps_done, const std::string& file) {
                {.config = config_,
                 .vocab = task_->vocab(),
                 .identity = identity_.text(),
-                .param_digest = digest_,
+                .param_digest = digest,
                 .step = steps_done});
   } else if (state_->has_saved_replica()) {
     help_to_save(state_->whole());  // what rank 0's replica holds comes together, for it to write
@@ -305,88 +303,57 @@ void Trainer::count_outside(const plan::GroupBytes& before) {
   outside_.pp += now.pp - before.pp;
 }
 
-void Trainer::train_step(int64_t step) {
-  const auto start = Clock::now();
-  context_.step = step;
-  comm_before_ = traffic();
-  PhaseClock& clock = state_->runner().clock();
-  clock.start();
-  const bool profiled = profile_ && step >= detail::warmup_of_throughput(config_.run.steps);
-  if (profiled) profile_->begin_step();
-  {
-    const PhaseSpan span(clock, torch_inside::Phase::data);
-    task_->next_step();
-  }
-  const double lr = optim::learning_rate(schedule_, step);
-
-  StepCompute compute;
-  compute.entering = [&](const plan::Step& op) {
-    endpoint_.set_status(step + 1, plan::text(op).c_str());
-  };
-  compute.forward = [&](const plan::Step& op, const at::Tensor& input) {
-    const plan::SampleRange samples = state_->inputs().batch.samples(op.leaf, op.micro);
-    context_.leaf = op.leaf;
-    context_.micro = op.micro;
-    context_.first_sample = samples.lo;
-    if (op.chunk == 0) samples_ += samples.size();
-    std::optional<memory::ActivationOffloadScope> offloads;
-    if (activations_) offloads.emplace(*activations_);
-    Samples wanted{.first = step * config_.data.global_batch + samples.lo,
-                   .count = samples.size(),
-                   .round = {op.leaf, op.micro}};
-    if (base::planted(base::Fault::wrong_samples)) {
-      wanted.round = {state_->inputs().leaves.leaves_of(context_.dp->rank()).front(), 0};
-    }
-    return state_->flow() != nullptr ? task_->run_chunk(op.chunk, input, wanted, context_)
-                                     : task_->losses(wanted, context_);
-  };
-  const double limit = config_.optim.grad_clip;
-  compute.ratios = [&](double grad_norm) {
-    if (std::isfinite(grad_norm)) state_->measure(optim::clip_scale(grad_norm, limit));
-  };
-  compute.update = [&](double grad_norm) {
-    if (!std::isfinite(grad_norm)) return;  // require_finite says more
-    state_->update(lr, optim::clip_scale(grad_norm, limit));
-  };
-  // The one place that divides: the loss is a sum over terms, and each weighs alike.
-  last_ = state_->runner().run(compute, 1.0 / static_cast<double>(step_terms()));
-  if (profiled) profile_->end_step();
-  timeline_->add(step + 1, state_->runner().timed());
-  if (witness_) witness_->write(step, last_.loss_sum, last_.grad_norm);
-  step_seconds_.push_back(seconds_since(start));
-  own_seconds_ += step_seconds_.back() - (traffic().exposed_seconds - comm_before_.exposed_seconds);
-  ++own_steps_;
-  require_finite(step, last_);
-  if (log_) log_->step(report_of(step, step_seconds_.back(), lr));
-  if (config_.log.every > 0 && (step + 1) % config_.log.every == 0) name_slow_rank();
+/// The parameters are the average until it is called again.
+void Trainer::swap_average() {
+  const plan::GroupBytes before = moved();
+  average_->swap();
+  count_outside(before);
 }
 
-int64_t Trainer::step_terms() const {
-  return config_.data.global_batch * task_->terms_per_sample();
+void Trainer::save_average(int64_t steps_done) {
+  swap_average();
+  average_digest_ = state_->digest();
+  save(steps_done, "ema.safetensors", average_digest_);
+  swap_average();
 }
 
 bool Trainer::evaluate_at(int64_t done) {
   if (task_->validation_samples() == 0) return true;
   endpoint_.set_status(done, "evaluation");
+  std::optional<EvaluationResult> evaluated = evaluate();
+  if (!evaluated) return false;
+  val_loss_ = evaluated->loss;
+  val_accuracy_ = evaluated->accuracy;
+  if (average_) {
+    swap_average();
+    evaluated = evaluate();
+    swap_average();
+    if (!evaluated) return false;
+    val_loss_average_ = evaluated->loss;
+  }
+  if (log_) log_->evaluation(done, val_loss_, val_loss_average_, val_accuracy_);
+  return true;
+}
+
+/// Of the parameters as they are; nothing: it was stopped on request.
+std::optional<EvaluationResult> Trainer::evaluate() {
   const plan::GroupBytes before = moved();
   const EvaluationResult evaluated =
-      evaluate(*task_,
-               {.samples = config_.data.eval_batches * config_.data.global_batch,
-                .micro_batch = config_.data.micro_batch,
-                .stop = [this] { return stop_agreed(); },
-                .rank = context_.dp->rank(),
-                .ranks = context_.dp->size(),
-                .has_losses = has_losses(state_->inputs()),
-                .pass = stage_pass(),
-                .run_forward = run_forward()},
-               context_);
+      lockstep::evaluate(*task_,
+                         {.samples = config_.data.eval_batches * config_.data.global_batch,
+                          .micro_batch = config_.data.micro_batch,
+                          .stop = [this] { return stop_agreed(); },
+                          .rank = context_.dp->rank(),
+                          .ranks = context_.dp->size(),
+                          .has_losses = has_losses(state_->inputs()),
+                          .pass = stage_pass(),
+                          .run_forward = run_forward()},
+                         context_);
   count_outside(before);
   // The plan knows what divided parameters move in a forward.
   outside_.gather -= moved().gather - before.gather;
-  if (evaluated.stopped) return false;
-  val_loss_ = evaluated.loss;
-  if (log_) log_->evaluation(done, val_loss_);
-  return true;
+  if (evaluated.stopped) return std::nullopt;
+  return evaluated;
 }
 
 /// One rank of all that compute the same samples brings their losses.
@@ -436,20 +403,6 @@ void Trainer::require_equal_replicas() {
                               " differ, and they hold the same ones.\n  A rank computes otherwise "
                               "than its peers: compare their machines with lockstep doctor."));
   }
-}
-
-void Trainer::require_finite(int64_t step, const StepResult& result) const {
-  if (std::isfinite(result.loss_sum) && std::isfinite(result.grad_norm)) return;
-  const std::string cause =
-      describe_not_finite(*context_.peers, state_->inputs().batch, state_->runner().leaf_losses(),
-                          state_->params(), state_->grads());
-  throw TrainingError(base::str("[rank ", context_.world->rank(), " of ", context_.world->size(),
-                                "] step ", step + 1, ": loss ",
-                                result.loss_sum / static_cast<double>(step_terms()),
-                                // The sign of a NaN says nothing.
-                                ", gradient norm ", std::abs(result.grad_norm), ": ", cause,
-                                ".\n  A lower --set optim.lr or a longer --set "
-                                "optim.warmup_steps often helps."));
 }
 
 bool Trainer::stop_agreed() {

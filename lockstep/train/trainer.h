@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,14 +17,19 @@
 #include "lockstep/memory/account.h"
 #include "lockstep/memory/activation_store.h"
 #include "lockstep/optim/schedule.h"
+#include "lockstep/plan/batch_ramp.h"
 #include "lockstep/plan/numeric_identity.h"
 #include "lockstep/plan/run_layout.h"
 #include "lockstep/plan/train_config.h"
 #include "lockstep/torch_inside/layer_profile.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/model_state.h"
+#include "lockstep/train/noise_scale.h"
+#include "lockstep/train/param_average.h"
 #include "lockstep/train/run_log.h"
 #include "lockstep/train/run_summary.h"
+#include "lockstep/train/state_copy.h"
+#include "lockstep/train/step_guard.h"
 #include "lockstep/train/task.h"
 #include "lockstep/train/timeline.h"
 #include "lockstep/train/witness_recorder.h"
@@ -60,6 +66,7 @@ class Trainer {
   /// Throws TrainingError when the loss is no number.
   TrainResult run();
 
+  ModelState& state() { return *state_; }
   state::ParamStore& params() { return state_->params(); }
   const StepRunner& runner() const { return state_->runner(); }
   /// Of a pipeline: micro-batches of a chunk between forward and the end of backward, at most.
@@ -71,10 +78,17 @@ class Trainer {
  private:
   TrainResult train_to_the_end();
   void train_step(int64_t step);
+  void begin_stage(const plan::BatchRamp::Stage& stage);
+  plan::StepInputs inputs_of(const plan::BatchPlan& batch) const;
+  StepCompute compute_of(int64_t step, double lr, Verdict& verdict);
+  void carry_out(Verdict verdict, int64_t step);
   /// False: it was stopped on request.
   bool evaluate_at(int64_t done);
-  int64_t step_terms() const;  // numbers that the loss of a step is a sum of
-  void require_finite(int64_t step, const StepResult& result) const;
+  std::optional<EvaluationResult> evaluate();
+  void swap_average();
+  void save_average(int64_t steps_done);
+  int64_t step_terms() const;  // numbers that the loss of the step at hand is a sum of
+  std::string why_stopped(int64_t step) const;
   void choose_algorithm(plan::StepInputs& inputs);
   void make_state(plan::StepInputs inputs);
   void limit_memory();
@@ -85,10 +99,11 @@ class Trainer {
   bool has_losses(const plan::StepInputs& inputs) const;
   std::function<at::Tensor(const EvaluationOptions::RunChunk&)> stage_pass();
   GroupTotals traffic() const;
+  plan::GroupBytes planned_traffic(int64_t steps_done) const;
   std::vector<GroupTraffic> group_traffic(int64_t steps_done) const;
   bool stop_agreed();
   void name_slow_rank();
-  void save(int64_t steps_done, const std::string& file);
+  void save(int64_t steps_done, const std::string& file, const std::string& digest);
   void save_if_asked(int64_t steps_done);
   std::string summarize(int64_t steps_done);
   StepReport report_of(int64_t step, double seconds, double lr);
@@ -109,6 +124,11 @@ class Trainer {
   std::unique_ptr<WitnessRecorder> witness_;
   std::unique_ptr<memory::ActivationStore> activations_;  // where they are offloaded
   plan::NumericIdentity identity_;
+  plan::BatchRamp ramp_;
+  StepGuard guard_;
+  std::unique_ptr<ParamAverage> average_;  // if asked for
+  std::unique_ptr<StateCopy> copy_;        // if something goes back to it
+  std::unique_ptr<NoiseScale> noise_;      // if asked for
   optim::Schedule schedule_;
   std::string digest_;                                   // of the parameters after the last step
   std::unique_ptr<RunLog> log_;                          // rank 0
@@ -120,6 +140,9 @@ class Trainer {
   int64_t samples_ = 0;  // computed by this rank
   StepResult last_;
   double val_loss_ = std::nan("");  // null in JSON until evaluated
+  double val_loss_average_ = std::nan("");
+  double val_accuracy_ = std::nan("");  // of a task that has it
+  std::string average_digest_;
   int saves_answered_ = 0;
   GroupTotals comm_before_;  // of all groups, before the step at hand
   std::vector<double> step_seconds_;

@@ -1,4 +1,6 @@
 // What a Trainer tells of its run: the log, a step's report, the slow rank, the summary.
+#include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "lockstep/base/error.h"
@@ -16,13 +18,20 @@
 namespace lockstep {
 namespace {
 
-/// Of the steps that count, tokens a second.
-double throughput(const std::vector<double>& step_seconds, int64_t step_tokens) {
+/// Of the steps that count, samples a second.
+double throughput(const std::vector<double>& step_seconds, const plan::BatchRamp& ramp) {
   const auto steps = static_cast<int64_t>(step_seconds.size());
   const int64_t skipped = detail::warmup_of_throughput(steps);
   const double seconds = std::accumulate(step_seconds.begin() + skipped, step_seconds.end(), 0.0);
-  return seconds > 0 ? static_cast<double>((steps - skipped) * step_tokens) / seconds : 0;
+  const int64_t samples = ramp.samples_before(steps) - ramp.samples_before(skipped);
+  return seconds > 0 ? static_cast<double>(samples) / seconds : 0;
 }
+
+constexpr std::array kGroups = {&plan::GroupBytes::dp,     &plan::GroupBytes::shard,
+                                &plan::GroupBytes::gather, &plan::GroupBytes::replica,
+                                &plan::GroupBytes::tp,     &plan::GroupBytes::cp,
+                                &plan::GroupBytes::pp,     &plan::GroupBytes::tie,
+                                &plan::GroupBytes::model,  &plan::GroupBytes::all};
 
 }  // namespace
 
@@ -76,7 +85,7 @@ StepReport Trainer::report_of(int64_t step, double seconds, double lr) {
   const GroupTotals now = traffic();
   const double rate = static_cast<double>(tokens) / seconds;
   return {.step = step + 1,
-          .epoch = static_cast<int64_t>(task_->epochs(step * config_.data.global_batch)) + 1,
+          .epoch = static_cast<int64_t>(task_->epochs(ramp_.samples_before(step))) + 1,
           .loss = last_.loss_sum / static_cast<double>(tokens),
           .grad_norm = last_.grad_norm,
           .lr = lr,
@@ -88,7 +97,10 @@ StepReport Trainer::report_of(int64_t step, double seconds, double lr) {
           .comm_bytes = now.bytes - comm_before_.bytes,
           .comm_seconds = now.seconds - comm_before_.seconds,
           .comm_wait_seconds = now.exposed_seconds - comm_before_.exposed_seconds,
-          .phases = state_->runner().clock().read()};
+          .phases = state_->runner().clock().read(),
+          .loss_scale = guard_.loss_scale(),
+          .skipped = guard_.skipped(),
+          .noise_scale = noise_ ? noise_->samples() : std::nan("")};
 }
 
 /// Of all groups that steps communicate in.
@@ -109,18 +121,39 @@ GroupTotals Trainer::traffic() const {
   return sum;
 }
 
+/// What this rank's groups move in the steps done, by the plan.
+plan::GroupBytes Trainer::planned_traffic(int64_t steps_done) const {
+  plan::GroupBytes planned;
+  const auto add = [&](const plan::StepInputs& inputs, int64_t steps) {
+    const plan::GroupBytes of_step = plan::planned_bytes(inputs, context_.dp->rank());
+    for (const auto group : kGroups) planned.*group += of_step.*group * steps;
+  };
+  for (const plan::BatchRamp::Stage& stage : ramp_.stages) {
+    const int64_t steps = ramp_.end_of(stage, steps_done) - stage.first_step;
+    if (steps > 0) add(inputs_of(stage.batch), steps);
+  }
+  if (guard_.skipped() > 0 && plan::traits_of(state_->inputs().optimizer).has_ratios) {
+    // A step that is left out has no ratios.
+    plan::StepInputs without = state_->inputs();
+    add(without, -guard_.skipped());
+    without.optimizer = plan::Optimizer::adamw;
+    add(without, guard_.skipped());
+  }
+  return planned;
+}
+
 std::vector<GroupTraffic> Trainer::group_traffic(int64_t steps_done) const {
-  const plan::GroupBytes planned = plan::planned_bytes(state_->inputs(), context_.dp->rank());
+  const plan::GroupBytes planned = planned_traffic(steps_done);
   std::vector<GroupTraffic> groups;
   if (state_->messages() != nullptr) {
     GroupTotals totals = state_->messages()->totals();
     totals.bytes -= outside_.pp;
-    groups.push_back({.name = "pp", .totals = totals, .planned_bytes = planned.pp * steps_done});
+    groups.push_back({.name = "pp", .totals = totals, .planned_bytes = planned.pp});
   }
   for (const ProcessGroup* group : groups_of(context_)) {
     groups.push_back({.name = group->name(),
                       .totals = group->totals(),
-                      .planned_bytes = planned.of(group->name()) * steps_done});
+                      .planned_bytes = planned.of(group->name())});
     if (group == context_.tp.get()) groups.back().totals.bytes -= outside_.tp;
     if (group == context_.cp.get()) groups.back().totals.bytes -= outside_.cp;
     if (group == context_.model.get()) groups.back().totals.bytes -= outside_.model;
@@ -159,19 +192,37 @@ void Trainer::report_timeline() {
 }
 
 std::string Trainer::summarize(int64_t steps_done) {
-  const double rate = throughput(step_seconds_, step_terms());
+  const int64_t samples = ramp_.samples_before(steps_done);
+  const int64_t terms_per_sample = task_->terms_per_sample();
+  const double rate = throughput(step_seconds_, ramp_) * static_cast<double>(terms_per_sample);
   RunTotals run{.run_folder = options_.run_folder,
                 .val_loss = val_loss_,
                 .param_digest = digest_,
                 .identity = identity_.text(),
                 .steps = steps_done,
-                .tokens = steps_done * step_terms(),
-                .epochs = task_->epochs(steps_done * config_.data.global_batch),
+                .tokens = samples * terms_per_sample,
+                .epochs = task_->epochs(samples),
                 .tokens_per_second = rate,
                 .mfu = flops_per_term_ * rate / gemm_peak_};
   if (state_->inputs().pipelined() && steps_done > 0) {
     run.pipeline = state_->inputs().schedules.front().name;
-    run.bubble = timeline_->bubble(*context_.world, detail::warmup_of_throughput(steps_done));
+    // Of the steps of the last size.
+    run.bubble = timeline_->bubble(
+        *context_.world,
+        std::max(detail::warmup_of_throughput(steps_done), ramp_.at(steps_done - 1).first_step));
+  }
+  run.val_accuracy = val_accuracy_;
+  run.loss_scale = guard_.loss_scale();
+  run.skipped_steps = guard_.skipped();
+  run.rewinds = guard_.rewound();
+  if (average_) {
+    run.average.emplace(
+        RunTotals::Average{.val_loss = val_loss_average_, .digest = average_digest_});
+  }
+  if (noise_) {
+    run.noise.emplace(
+        RunTotals::Noise{.samples = noise_->samples(),
+                         .tokens = noise_->samples() * static_cast<double>(terms_per_sample)});
   }
   if (steps_done > 0) {
     run.loss = last_.loss_sum / static_cast<double>(step_terms());

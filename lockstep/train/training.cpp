@@ -55,7 +55,8 @@ Mesh Mesh::parse(const std::string& text, std::shared_ptr<ProcessGroup> world) {
   return {std::move(axes), std::move(world)};
 }
 
-Training::Training(const Mesh& mesh, const TrainingOptions& options) : options_(options) {
+Training::Training(const Mesh& mesh, const TrainingOptions& options)
+    : options_(options), scaler_(options.loss_scale) {
   const int rank = mesh.world->rank();
   check_options(options, mesh.axes.size("dp"));
   if (options.replicas != 1) {
@@ -88,7 +89,7 @@ Training::Training(const Mesh& mesh, const TrainingOptions& options) : options_(
 }
 
 Training::Training(std::shared_ptr<ProcessGroup> world, const TrainingOptions& options)
-    : options_(options) {
+    : options_(options), scaler_(options.loss_scale) {
   const int ranks = world->size();
   check_options(options, ranks);
   context_.world = std::move(world);
@@ -299,8 +300,7 @@ void TrainingStep::backward(const at::Tensor& loss, int64_t weight) {
                                " terms.\n  Give their sum, or one number for each."));
   }
   open_ = false;
-  const double total = static_cast<double>(training_->options_.global_batch * training_->terms_);
-  training_->state_->runner().backward(loss, 1 / total);
+  training_->state_->runner().backward(loss, training_->weight_of_term());
 }
 
 void TrainingStep::run(const std::shared_ptr<LayerNet>& net, const LayerLoss& loss) {
@@ -316,13 +316,16 @@ void TrainingStep::run(const std::shared_ptr<LayerNet>& net, const LayerLoss& lo
     const TrainingBatch batch = training.read({op.leaf, op.micro});
     return net->run_chunk(op.chunk, input.defined() ? input : batch.x, batch.y, loss);
   };
-  const double total = static_cast<double>(training.options_.global_batch * training.terms_);
-  training.state_->runner().compute(compute, 1 / total);
+  training.state_->runner().compute(compute, training.weight_of_term());
   exhausted_ = true;
 }
 
 void TrainingOptimizer::step(TrainingStep& step) {
-  if (step.finished_) throw UsageError("Training: opt.step was called before for this step.");
+  if (step.finished_) {
+    throw UsageError(
+        "Training: opt.step was called before for this step: its gradients are unscaled, clipped "
+        "and applied, and a second time would divide them by the loss scale again.");
+  }
   // A rank without a sample has its part in the sums, too.
   while (!step.exhausted_) {
     if (step.advance()) {
@@ -334,22 +337,32 @@ void TrainingOptimizer::step(TrainingStep& step) {
   Training& training = *training_;
   ModelState& state = *training.state_;
   const TrainingRates& rates = training.rates_;
+  precision::LossScaler& scaler = training.scaler_;
+  // Unscales and clips at once: the limit is one of the gradients' own norm.
+  const auto factor = [scale = scaler.scale(), limit = rates.grad_clip](double norm) {
+    return optim::clip_scale(norm / scale, limit) / scale;
+  };
   StepCompute compute;
-  compute.ratios = [&](double grad_norm) {
-    if (std::isfinite(grad_norm)) state.measure(optim::clip_scale(grad_norm, rates.grad_clip));
+  compute.take = [&](const StepResult& result) {
+    step.taken_ = std::isfinite(result.grad_norm) && std::isfinite(result.loss_sum);
+    return step.taken_;
   };
-  compute.update = [&](double grad_norm) {
-    if (!std::isfinite(grad_norm)) return;
-    state.update(rates.lr, optim::clip_scale(grad_norm, rates.grad_clip));
-  };
+  compute.ratios = [&](double grad_norm) { state.measure(factor(grad_norm)); };
+  compute.update = [&](double grad_norm) { state.update(rates.lr, factor(grad_norm)); };
   const StepResult result = state.runner().finish(compute);
   const double terms = static_cast<double>(training.options_.global_batch * training.terms_);
   step.loss_ = result.loss_sum / terms;
-  step.grad_norm_ = result.grad_norm;
+  step.grad_norm_ = scaler.unscaled(result.grad_norm);
   step.finished_ = true;
-  if (!std::isfinite(result.grad_norm) || !std::isfinite(result.loss_sum)) {
+  bool overflowed = false;
+  if (step.taken_) {
+    scaler.clean();
+  } else if (std::isfinite(result.loss_sum)) {
+    overflowed = scaler.overflow();
+  }
+  if (!step.taken_ && !overflowed) {
     throw TrainingError(base::str("Training: step ", step.number_, ": loss ", step.loss_,
-                                  ", gradient norm ", result.grad_norm,
+                                  ", gradient norm ", step.grad_norm_,
                                   ".\n  The parameters did not take the step. A lower lr often "
                                   "helps."));
   }

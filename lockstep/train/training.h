@@ -31,6 +31,7 @@
 #include "lockstep/comm/rank_context.h"
 #include "lockstep/input/sample_order.h"
 #include "lockstep/plan/run_layout.h"
+#include "lockstep/precision/loss_scaler.h"
 #include "lockstep/torch_inside/deferred.h"
 #include "lockstep/train/layer_list.h"
 #include "lockstep/train/model_state.h"
@@ -53,6 +54,9 @@ struct TrainingOptions {
   std::string offload_folder = ".";
   uint64_t seed = 1337;  // of start values, sample order and dropout
   bool shuffle = true;
+  /// What losses are multiplied by before backward, for nets that compute in 16 bits. A dynamic
+  /// scale is halved where gradients overflow, and the step is left out (TrainingStep::taken).
+  precision::LossScalerOptions loss_scale = {};
   /// How the parameter at a path is drawn; not set: tensors of two or more dimensions normal,
   /// 1 / sqrt(elements a row); vectors whose name ends in "weight" ones; everything else zeros.
   std::function<plan::Init(const std::string& path)> init_of = {};
@@ -130,7 +134,9 @@ class TrainingStep {
   int64_t number() const { return number_; }  // from 0
   /// After the optimizer's step: the mean over the step's terms, of all ranks.
   double loss() const { return loss_; }
-  double grad_norm() const { return grad_norm_; }
+  double grad_norm() const { return grad_norm_; }  // of the gradients themselves, unscaled
+  /// False: the gradients overflowed, no parameter changed, and the next step has another scale.
+  bool taken() const { return taken_; }
 
  private:
   friend class Training;
@@ -146,6 +152,7 @@ class TrainingStep {
   bool exhausted_ = false;  // no micro-batch is left
   double loss_ = 0;
   double grad_norm_ = 0;
+  bool taken_ = false;
 };
 
 /// The steps of a run, one after the other.
@@ -176,7 +183,8 @@ class TrainingSteps {
 
 class TrainingOptimizer {
  public:
-  /// Takes the step, when all micro-batches had their backward. Throws UsageError if not.
+  /// Takes the step, when all micro-batches had their backward: gradients are unscaled and clipped
+  /// here, once. Throws UsageError: not all had, or it was called before for this step.
   void step(TrainingStep& step);
   /// For the steps from now on. Groups have their multiples of it.
   void set_lr(double lr);
@@ -241,6 +249,8 @@ class Training {
   /// The draws of a micro-batch's own randomness (models/dropout.h).
   const RankContext& context() const { return context_; }
   ModelState& state();
+  /// Its state is a part of a checkpoint.
+  precision::LossScaler& loss_scaler() { return scaler_; }
 
  private:
   friend class TrainingStep;
@@ -250,6 +260,10 @@ class Training {
   using Sample = torch::data::Example<>;
   TrainingSteps steps_over(int64_t size, std::function<Sample(int64_t)> get, int64_t count);
   TrainingBatch read(const plan::Round& round);
+  /// Of each term of a step's loss.
+  double weight_of_term() const {
+    return scaler_.scale() / static_cast<double>(options_.global_batch * terms_);
+  }
 
   TrainingOptions options_;
   RankContext context_;
@@ -262,6 +276,7 @@ class Training {
   std::shared_ptr<LayerNet> net_;  // the same, of layers
   std::unique_ptr<ModelState> state_;
   TrainingRates rates_;
+  precision::LossScaler scaler_;
   input::SampleOrder order_;
   std::function<Sample(int64_t)> get_;
   int64_t terms_ = 0;  // of a sample

@@ -9,7 +9,7 @@ WitnessRecorder::WitnessRecorder(std::string folder, ModelState& state, RankCont
     : folder_(std::move(folder)), state_(state), context_(context), speaks_(speaks) {
   witness_.rank = context.world->rank();
   witness_.table = state.params().table();
-  state.grads().on_leaf(
+  listener_ = state.grads().on_leaf(
       [this](int param, int leaf, const float* values) { see_leaf(param, leaf, values); });
   context.see_activation = [this](std::string_view layer, const at::Tensor& x) {
     see_activation(layer, x);
@@ -17,7 +17,7 @@ WitnessRecorder::WitnessRecorder(std::string folder, ModelState& state, RankCont
 }
 
 WitnessRecorder::~WitnessRecorder() {
-  state_.grads().on_leaf({});
+  state_.grads().forget_leaf(listener_);
   context_.see_activation = {};
 }
 

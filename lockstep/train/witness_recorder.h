@@ -27,6 +27,7 @@ class WitnessRecorder {
   ModelState& state_;
   RankContext& context_;
   bool speaks_;
+  int listener_ = 0;  // of gradients
   files::StepWitness witness_;
 };
 

@@ -89,6 +89,97 @@ TEST(Training, HasTheBitsOfOneRankInEveryLayout) {
   }
 }
 
+/// A scale is a power of two, so it changes no bit.
+TEST(Training, ALossScaleChangesNoBit) {
+  TrainingOptions options{.global_batch = 12, .micro_batch = 2, .grains = 6};
+  const Outcome plain = train(1, options);
+  options.loss_scale = {.dynamic = true, .first = 1024, .growth_steps = 2};
+  for (const Shard shard : {Shard::none, Shard::zero2, Shard::zero3}) {
+    options.shard = shard;
+    EXPECT_EQ(train(shard == Shard::none ? 1 : 3, options), plain);
+  }
+}
+
+struct Weights : torch::nn::Module {
+  Weights() { weight = register_parameter("weight", torch::empty({1})); }
+  at::Tensor weight;
+};
+
+/// Each sample's gradient is its x.
+struct Slopes : torch::data::datasets::Dataset<Slopes> {
+  torch::data::Example<> get(size_t index) override {
+    return {torch::full({1}, index == 0 ? 6.f : 8.f), torch::zeros({1})};
+  }
+  c10::optional<size_t> size() const override { return 2; }
+};
+
+TEST(Training, AMP_2_UnscalesAndClipsOnceAStep) {
+  net::run_on_threads(1, [&](const std::shared_ptr<net::Group>& world) {
+    Training t(std::make_shared<ProcessGroup>(world),
+               {.global_batch = 2,
+                .micro_batch = 1,
+                .grains = 1,
+                .shuffle = false,
+                .loss_scale = {.first = 1024},
+                .init_of = [](const std::string&) { return plan::Init{}; }});
+    auto net = t.build<Weights>();
+    auto opt = t.optimizer(net, optim::SgdOptions{.momentum = 0, .weight_decay = 0},
+                           {.lr = 1, .grad_clip = 0});
+    Slopes slopes;
+    for (auto& step : t.steps(slopes, 1)) {
+      for (auto& mb : step) step.backward((net->weight * mb.x).sum(), mb.tokens);
+      opt.step(step);
+      EXPECT_TRUE(step.taken());
+      EXPECT_EQ(step.grad_norm(), 7);  // 6 / 2 + 8 / 2
+      EXPECT_EQ(net->weight.item<float>(), -7);
+      try {
+        opt.step(step);
+        ADD_FAILURE() << "a second step was taken";
+      } catch (const UsageError& error) {
+        EXPECT_NE(std::string(error.what()).find("unscaled"), std::string::npos) << error.what();
+      }
+      EXPECT_EQ(net->weight.item<float>(), -7);
+    }
+  });
+}
+
+TEST(Training, AnOverflowIsLeftOutAndHalvesTheScale) {
+  for (const int ranks : {1, 2, 3}) {
+    net::run_on_threads(ranks, [&](const std::shared_ptr<net::Group>& world) {
+      Training t(std::make_shared<ProcessGroup>(world),
+                 {.global_batch = 12,
+                  .micro_batch = 2,
+                  .grains = 6,
+                  .shard = ranks == 3 ? Shard::zero3 : Shard::none,
+                  .loss_scale = {.dynamic = true, .first = 4}});
+      auto net = t.build<Net>(20);
+      auto opt = t.adamw(net, {.lr = 1e-2});
+      Points points;
+      std::string before;
+      for (auto& step : t.steps(points, 3)) {
+        bool first = true;
+        for (auto& mb : step) {
+          at::Tensor loss = (net->forward(mb.x) - mb.y).square().sum();
+          // A gradient of 16 bits overflows, its loss does not.
+          if (step.number() == 1 && first && world->rank() == 0) {
+            loss.register_hook([](const at::Tensor& gradient) { return gradient * INFINITY; });
+          }
+          first = false;
+          step.backward(loss, mb.tokens);
+        }
+        opt.step(step);
+        EXPECT_EQ(step.taken(), step.number() != 1);
+        EXPECT_EQ(t.loss_scaler().scale(), step.number() == 0 ? 4 : 2);
+        if (step.number() == 0) before = t.digest();
+        if (step.number() > 0) {
+          EXPECT_EQ(t.digest() == before, step.number() == 1);
+        }
+      }
+      EXPECT_EQ(t.state().optimizer().steps_taken(), 2);
+    });
+  }
+}
+
 TEST(Training, OffloadsWithTheSameBits) {
   const testing::TempFolder folder;
   TrainingOptions options{.global_batch = 8, .micro_batch = 2, .shard = Shard::zero3};

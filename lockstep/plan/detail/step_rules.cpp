@@ -24,12 +24,17 @@ void require_unset(const TrainConfig& config, const char* key, const std::string
                              ".\n  These fit: --set ", key, "=", get_key(usual, key), others));
 }
 
+double power_of_two_near(double number) {
+  const double below = std::exp2(std::floor(std::log2(number)));
+  return number - below <= 2 * below - number ? below : 2 * below;
+}
+
 /// Of `text` as a number; 0: it is none from 1 on.
 double power_of_two_near(const std::string& text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || !(number >= 1)) return 0;
-  return std::exp2(std::round(std::log2(std::min(number, 0x1p100))));
+  return power_of_two_near(std::min(number, 0x1p24));
 }
 
 void check_precision(const TrainConfig& config) {
@@ -52,7 +57,7 @@ void check_precision(const TrainConfig& config) {
           "precision.loss_scale = \"", precision.loss_scale,
           "\" is neither dynamic nor a power of two, which multiplies without rounding.\n  These "
           "fit: --set precision.loss_scale=dynamic, or --set precision.loss_scale=",
-          near == 0 ? 1024 : static_cast<int64_t>(std::min(near, 0x1p24))));
+          near == 0 ? 1024 : static_cast<int64_t>(near)));
     }
     for (const char* key : of_dynamic) {
       require_unset(config, key,
@@ -64,7 +69,7 @@ void check_precision(const TrainConfig& config) {
   const std::pair<const char*, double> scales[] = {{"precision.first_scale", precision.first_scale},
                                                    {"precision.min_scale", precision.min_scale}};
   for (const auto& [key, scale] : scales) {
-    const double near = std::exp2(std::round(std::log2(scale)));
+    const double near = power_of_two_near(scale);
     if (scale == near) continue;
     throw UsageError(base::str(key, " = ", scale, " is no power of two.\n  The nearest: --set ",
                                key, "=", static_cast<int64_t>(near)));
