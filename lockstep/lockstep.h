@@ -19,6 +19,9 @@
 #include "lockstep/parallel/layers.h"
 #include "lockstep/train/layer_list.h"
 
+// Normalised layers: over the batches of all ranks.
+#include "lockstep/parallel/norm/sync_batch_norm.h"
+
 // Less memory: activations computed again in backward.
 #include "lockstep/torch_inside/recompute.h"
 
@@ -35,6 +38,7 @@
 
 // Models and loops of Lockstep's own, and tasks of yours inside them.
 #include "lockstep/models/language_model.h"
+#include "lockstep/models/resnet.h"
 #include "lockstep/train/task.h"
 #include "lockstep/train/trainer.h"
 #include "lockstep/worker/worker_main.h"

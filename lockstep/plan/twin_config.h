@@ -16,7 +16,8 @@
 namespace lockstep::plan {
 
 /// `config` passes check(config, ranks), then so does its twin. Data and folders are the caller's
-/// to set. Throws UsageError for a family of one's own: only its program knows what it is made of.
+/// to set. Throws UsageError for a family of one's own: only its program knows what it is made of;
+/// and for a residual network.
 TrainConfig twin_of(const TrainConfig& config, int ranks);
 
 /// The same run on one rank: the same identity and data, nothing divided, offloaded or computed

@@ -1,7 +1,7 @@
 #include "lockstep/train/evaluation.h"
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 #include <vector>
 
 #include "lockstep/plan/batch_plan.h"
@@ -32,11 +32,12 @@ EvaluationResult evaluate(Task& task, const EvaluationOptions& wanted, const Ran
   const plan::LeafRange mine = works ? schedule.run_of(rank) : plan::LeafRange{leaves, leaves};
   const plan::LeafRange grains = context.sequence.local;
   std::vector<double> losses(static_cast<size_t>(schedule.sum_leaves()));
+  int64_t right = 0;  // of this rank's samples
   // All ranks go through as many rounds as the one with most leaves, so that they ask together.
   const int rounds = (leaves + working - 1) / working;
   for (int round = 0; round < rounds; ++round) {
     if (round > 0 && options.stop && options.stop()) {
-      return {.loss = std::numeric_limits<double>::quiet_NaN(), .stopped = true};
+      return {.loss = std::nan(""), .stopped = true};
     }
     const int leaf = mine.lo + round;
     const bool phantom = leaf >= mine.hi;
@@ -45,13 +46,17 @@ EvaluationResult evaluate(Task& task, const EvaluationOptions& wanted, const Ran
       // The last leaf may be short; it is so on every layout.
       const int64_t first = leaf * options.micro_batch;
       const int64_t count = std::min(options.micro_batch, options.samples - first);
-      const at::Tensor of_leaf =
-          options.pass ? options.pass([&](int chunk, const at::Tensor& input) {
-            return task.run_validation_chunk(chunk, input, first, count, options.samples,
-                                             evaluating);
-          })
-                       : task.validation_losses(first, count, options.samples, evaluating);
+      ValidationScores scores;
+      if (options.pass) {
+        scores.losses = options.pass([&](int chunk, const at::Tensor& input) {
+          return task.run_validation_chunk(chunk, input, first, count, options.samples, evaluating);
+        });
+      } else {
+        scores = task.validate(first, count, options.samples, evaluating);
+      }
+      const at::Tensor& of_leaf = scores.losses;
       if (!of_leaf.defined()) return;
+      if (scores.right.defined()) right += scores.right.sum().item<int64_t>();
       const int64_t each = of_leaf.numel() / grains.size();
       for (int grain = grains.lo; grain < grains.hi; ++grain) {
         losses[static_cast<size_t>(schedule.sum_leaf(leaf, grain))] =
@@ -74,7 +79,15 @@ EvaluationResult evaluate(Task& task, const EvaluationOptions& wanted, const Ran
   at::Tensor total = at::zeros({1}, at::kDouble);
   world.all_reduce(std::move(terms), schedule.sum_leaves(), total).wait();
   const int64_t count = options.samples * task.terms_per_sample();
-  return {.loss = total.item<double>() / static_cast<double>(count), .terms = count};
+  EvaluationResult result{.loss = total.item<double>() / static_cast<double>(count),
+                          .terms = count};
+  if (task.has_accuracy()) {
+    at::Tensor of_all = at::full({1}, right, at::kLong);
+    world.all_reduce(of_all).wait();
+    result.accuracy =
+        static_cast<double>(of_all.item<int64_t>()) / static_cast<double>(options.samples);
+  }
+  return result;
 }
 
 }  // namespace lockstep

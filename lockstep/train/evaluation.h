@@ -1,6 +1,8 @@
-/// The loss on validation data: fixed samples, whoever computes them.
+/// The loss on validation data, and for some tasks the share of samples that were right: fixed
+/// samples, whoever computes them.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 
@@ -20,7 +22,7 @@ struct EvaluationOptions {
   int ranks = 0;
   bool has_losses = true;  // that count: one rank of each pipeline and tensor group has
   /// Of a pipeline: what this stage does for a micro-batch; gives its losses on the stage that has
-  /// them. Not set: the task's validation_losses.
+  /// them. Not set: the task's validate.
   using RunChunk = std::function<at::Tensor(int chunk, const at::Tensor& input)>;
   std::function<at::Tensor(const RunChunk& run)> pass = {};
   /// Runs each forward, and an empty one on a rank that has none in a round; not set: called as is.
@@ -28,9 +30,10 @@ struct EvaluationOptions {
 };
 
 struct EvaluationResult {
-  double loss = 0;       // mean; of a language model in nats per token
-  int64_t terms = 0;     // that it was taken over: tokens
-  bool stopped = false;  // on request: there is no loss
+  double loss = 0;                 // mean; of a language model in nats per token
+  int64_t terms = 0;               // that it was taken over: tokens
+  bool stopped = false;            // on request: there is no loss
+  double accuracy = std::nan("");  // share of samples that were right; NaN: the task has none
 };
 
 /// At most one pass over the data: fewer samples than asked for if the task has fewer. Leaves are

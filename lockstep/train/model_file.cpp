@@ -7,6 +7,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/files/safetensors.h"
 #include "lockstep/plan/run_layout.h"
+#include "lockstep/train/param_digest.h"
 
 namespace lockstep {
 namespace {
@@ -32,17 +33,20 @@ ModelFileInfo parse_info(const std::string& path, const files::SafetensorsFile& 
   }
 }
 
-void require_matching(const std::string& path, const files::SafetensorsFile& file,
-                      const plan::Param& param) {
-  const std::string& name = plan::logical_name(param);
+/// The tensor `name` of the file, which the model has with this shape.
+std::vector<float> values_of(const std::string& path, const files::SafetensorsFile& file,
+                             const std::string& name, const std::vector<int64_t>& shape) {
   if (!file.has(name)) {
-    throw StateError(base::str(path, ": parameter \"", name, "\" of the model is missing."));
+    throw StateError(base::str(path, ": \"", name, "\" of the model is missing."));
   }
   const auto& info = file.info(name);
-  if (info.dtype != "F32" || info.shape != plan::logical_shape(param)) {
-    throw StateError(base::str(path, ": parameter \"", name,
+  if (info.dtype != "F32" || info.shape != shape) {
+    throw StateError(base::str(path, ": \"", name,
                                "\" has another shape or type than the model of its metadata."));
   }
+  std::vector<float> values(static_cast<size_t>(info.bytes / 4));
+  file.read(name, values.data(), std::ssize(values) * 4);
+  return values;
 }
 
 }  // namespace
@@ -78,10 +82,49 @@ void help_to_save(WholeParams params) {
   params.release();
 }
 
-LoadedModel load_model(const std::string& path, bool in_grains) {
+ModelFileInfo read_model_info(const std::string& path) {
+  return parse_info(path, files::SafetensorsFile::open(path));
+}
+
+void load_parameters(const std::string& path, state::ParamStore& params,
+                     const std::vector<NamedTensor>& running_values) {
   const auto file = files::SafetensorsFile::open(path);
+  const ModelFileInfo info = parse_info(path, file);
+  std::set<std::string> names;
+  for (size_t p = 0; p < params.table().params.size(); ++p) {
+    const plan::Param& param = params.table().params[p];
+    const std::string& name = plan::logical_name(param);
+    names.insert(name);
+    const std::vector<float> values = values_of(path, file, name, plan::logical_shape(param));
+    float* const master = params.master(static_cast<int>(p));
+    for (const plan::LogicalRun& run : plan::logical_runs(param, 0, param.numel)) {
+      if (run.first >= 0) std::copy_n(values.data() + run.first, run.size(), master + run.lo);
+    }
+  }
+  for (const NamedTensor& value : running_values) {
+    names.insert(value.name);
+    const std::vector<float> values = values_of(path, file, value.name, value.tensor.sizes().vec());
+    std::copy(values.begin(), values.end(), value.tensor.data_ptr<float>());
+  }
+  if (file.names().size() != names.size()) {
+    throw StateError(base::str(path, ": holds ", file.names().size(), " tensors, the model has ",
+                               names.size(), "."));
+  }
+  plan::Digest digest = params.digest();
+  digest.add(digest_of(running_values));
+  if (digest.text() != info.param_digest) {
+    throw StateError(base::str(path, ": its parameters have digest ", digest.text(), ", it states ",
+                               info.param_digest, ". The file is damaged."));
+  }
+}
+
+LoadedModel load_model(const std::string& path, bool in_grains) {
   LoadedModel loaded;
-  loaded.info = parse_info(path, file);
+  loaded.info = read_model_info(path);
+  if (loaded.info.config.model.family == "resnet") {
+    throw UsageError(
+        base::str(path, ": a residual network tells pictures apart and writes no text."));
+  }
   // On one rank, which has all grains of its layers.
   const int grains = in_grains ? plan::tensor_grains_of(loaded.info.config) : 1;
   const int contexts = in_grains ? plan::context_grains_of(loaded.info.config) : 1;
@@ -97,28 +140,7 @@ LoadedModel load_model(const std::string& path, bool in_grains) {
       std::make_unique<state::ParamStore>(*loaded.model, loaded.model->ties(), zeros, options);
   loaded.tensor = part.tensor;
   loaded.sequence = part.sequence;
-  const plan::ParamTable& table = loaded.params->table();
-  std::set<std::string> names;
-  for (size_t p = 0; p < table.params.size(); ++p) {
-    const plan::Param& param = table.params[p];
-    require_matching(path, file, param);
-    names.insert(plan::logical_name(param));
-    std::vector<float> values(file.info(plan::logical_name(param)).bytes / 4);
-    file.read(plan::logical_name(param), values.data(), std::ssize(values) * 4);
-    float* const master = loaded.params->master(static_cast<int>(p));
-    for (const plan::LogicalRun& run : plan::logical_runs(param, 0, param.numel)) {
-      if (run.first >= 0) std::copy_n(values.data() + run.first, run.size(), master + run.lo);
-    }
-  }
-  if (file.names().size() != names.size()) {
-    throw StateError(base::str(path, ": holds ", file.names().size(), " tensors, the model has ",
-                               names.size(), "."));
-  }
-  const std::string digest = loaded.params->digest().text();
-  if (digest != loaded.info.param_digest) {
-    throw StateError(base::str(path, ": its parameters have digest ", digest, ", it states ",
-                               loaded.info.param_digest, ". The file is damaged."));
-  }
+  load_parameters(path, *loaded.params);
   return loaded;
 }
 

@@ -1,13 +1,16 @@
-/// `final.safetensors`: the logical parameters of a run, with what is needed to use them again.
+/// `final.safetensors`: the logical parameters of a run and its running values, with what is needed
+/// to use them again.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/models/language_model.h"
 #include "lockstep/plan/train_config.h"
 #include "lockstep/state/param_store.h"
+#include "lockstep/train/replicas.h"
 #include "lockstep/train/whole_params.h"
 
 namespace lockstep {
@@ -20,16 +23,25 @@ struct ModelFileInfo {
   int64_t step = 0;
 };
 
-/// Every logical parameter once, fp32. Throws StateError; the old file stays readable till then.
-/// Where parameters are divided, the other ranks of the writer's replica call `help_to_save`: they
-/// are brought together one by one.
+/// Every logical parameter and running value once, fp32. Throws StateError; the old file stays
+/// readable till then. Where parameters are divided, the other ranks of the writer's replica call
+/// `help_to_save`: they are brought together one by one.
 void save_model(const std::string& path, WholeParams params, const ModelFileInfo& info);
 void help_to_save(WholeParams params);
 /// The parameters alone, with metadata of the caller's.
 void save_parameters(const std::string& path, WholeParams params,
                      std::map<std::string, std::string> metadata);
 
-/// A model with its parameters filled from the file.
+/// What the file says of itself. Throws StateError: it is not one of ours.
+ModelFileInfo read_model_info(const std::string& path);
+
+/// Fills `params`, a store of the model's own, and `running_values` from the file. Throws
+/// StateError naming file and reason: another model's, cut short, or not of the digest that the
+/// file states.
+void load_parameters(const std::string& path, state::ParamStore& params,
+                     const std::vector<NamedTensor>& running_values = {});
+
+/// A language model with its parameters filled from the file.
 struct LoadedModel {
   ModelFileInfo info;
   std::shared_ptr<models::LanguageModel> model;

@@ -27,8 +27,8 @@ std::vector<Figure> figures(const StepReport& report, const ProgressOptions& opt
   all.push_back({3, "grad " + fixed_text(report.grad_norm, 3)});
   all.push_back({2, "lr " + base::scientific_text(report.lr, 2)});
   all.push_back({5, fixed_text(1e3 * report.seconds, report.seconds < 0.01 ? 1 : 0) + " ms"});
-  all.push_back(
-      {7, base::with_commas(static_cast<int64_t>(report.tokens_per_second)) + " tokens/s"});
+  all.push_back({7, base::with_commas(static_cast<int64_t>(report.tokens_per_second)) + " " +
+                        options.unit + "/s"});
   all.push_back({4, "MFU " + percent(report.mfu, 0)});
   all.push_back({1, base::bytes_text(report.memory_bytes())});
   if (report.comm_seconds > 0) {

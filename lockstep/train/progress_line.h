@@ -13,9 +13,10 @@
 namespace lockstep {
 
 struct ProgressOptions {
-  int64_t steps = 0;        // of the run
-  double seconds_left = 0;  // estimated
-  int columns = 0;          // of the terminal; 0: as long as it is
+  int64_t steps = 0;            // of the run
+  double seconds_left = 0;      // estimated
+  int columns = 0;              // of the terminal; 0: as long as it is
+  std::string unit = "tokens";  // what StepReport::tokens counts
 };
 
 /// Where `columns` are too few, the figures that matter least are left out: first memory and

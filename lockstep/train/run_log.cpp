@@ -106,8 +106,10 @@ void RunLog::progress(const StepReport& report) {
       seconds_ / static_cast<double>(steps_) * static_cast<double>(options_.steps - report.step);
   // A line as wide as the terminal would wrap, and the next one could not take its place.
   const int columns = terminal_ ? columns_of(options_.console_fd) - 1 : 0;
-  const std::string line = progress_line(
-      report, {.steps = options_.steps, .seconds_left = left, .columns = std::max(columns, 0)});
+  const std::string line = progress_line(report, {.steps = options_.steps,
+                                                  .seconds_left = left,
+                                                  .columns = std::max(columns, 0),
+                                                  .unit = options_.unit});
   if (terminal_) {
     ::dprintf(options_.console_fd, "\r\033[K%s", line.c_str());
     line_open_ = true;

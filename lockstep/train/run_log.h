@@ -35,6 +35,7 @@ struct RunLogOptions {
   std::string http = {};  // HOST:PORT of /metrics; empty: none
   int ranks = 1;
   std::string engine = "shm";
+  std::string unit = "tokens";  // of the progress line's rate
 };
 
 class RunLog {

@@ -65,6 +65,8 @@ class Task {
 
   /// Numbers that each sample adds to the loss: the tokens of a sequence, 1 for a picture.
   virtual int64_t terms_per_sample() const { return 1; }
+  /// What these are called where their rate is shown.
+  virtual std::string unit() const { return "tokens"; }
   /// [count * terms_per_sample()]: the loss of every term, neither averaged nor divided.
   virtual at::Tensor losses(const Samples& samples, const RankContext& context) = 0;
   /// The same of validation samples first, first + 1, ... in an evaluation over `of` of them.

@@ -46,7 +46,8 @@ void Trainer::open_log() {
                                                 .tensorboard = config_.log.tensorboard,
                                                 .http = config_.log.http,
                                                 .ranks = ranks,
-                                                .engine = config_.comm.engine});
+                                                .engine = config_.comm.engine,
+                                                .unit = task_->unit()});
   log_->say(base::str(
       config_.model.family, ", ",
       base::with_commas(parts != nullptr ? parts->whole.numel() : state_->params().table().numel()),

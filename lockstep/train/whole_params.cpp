@@ -10,7 +10,8 @@
 
 namespace lockstep {
 
-WholeParams::WholeParams(state::ParamStore& params, ProcessGroup* model, const ModelParts* parts)
+WholeParams::WholeParams(state::ParamStore& params, ProcessGroup* model, const ModelParts* parts,
+                         const std::vector<NamedTensor>& running_values)
     : params_(params),
       model_(model),
       parts_(parts),
@@ -22,6 +23,13 @@ WholeParams::WholeParams(state::ParamStore& params, ProcessGroup* model, const M
     logical.name = plan::logical_name(param);
     logical.shape = plan::logical_shape(param);
     logical.pieces.push_back(index);
+  }
+  for (const NamedTensor& value : running_values) {
+    by_name[value.name] = {.name = value.name,
+                           .shape = value.tensor.sizes().vec(),
+                           .numel = 0,
+                           .pieces = {},
+                           .running = value.tensor};
   }
   for (auto& [name, logical] : by_name) {
     logical.numel = 1;
@@ -57,6 +65,7 @@ const float* WholeParams::piece(int whole) {
 
 const float* WholeParams::bring(size_t index) {
   const Logical& logical = list_[index];
+  if (logical.running.defined()) return logical.running.data_ptr<float>();
   if (table_.params[static_cast<size_t>(logical.pieces.front())].slice.logical.empty()) {
     return piece(logical.pieces.front());
   }

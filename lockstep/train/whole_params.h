@@ -1,5 +1,6 @@
-/// The logical parameters of a model, one after the other, on one rank: gathered from those who
-/// hold their shards, grains and stages. No rank holds more than one of them whole.
+/// The logical parameters of a model and its running values, one after the other, on one rank:
+/// gathered from those who hold their shards, grains and stages. No rank holds more than one
+/// parameter whole.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 
 #include "lockstep/state/param_store.h"
 #include "lockstep/train/model_parts.h"
+#include "lockstep/train/replicas.h"
 
 namespace lockstep {
 
@@ -18,10 +20,12 @@ class WholeParams {
     std::vector<int64_t> shape;
     int64_t numel = 0;
     std::vector<int> pieces;  // places in the table of all parts
+    at::Tensor running;       // the values, where it is no parameter; whole on every rank
   };
 
   /// `parts` and `model`: of a model that ranks hold parts of; else null. Must outlive this.
-  WholeParams(state::ParamStore& params, ProcessGroup* model, const ModelParts* parts);
+  WholeParams(state::ParamStore& params, ProcessGroup* model, const ModelParts* parts,
+              const std::vector<NamedTensor>& running_values = {});
 
   /// In name order.
   const std::vector<Logical>& list() const { return list_; }
