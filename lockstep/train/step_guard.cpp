@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/number_text.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/units.h"
 
 namespace lockstep {
 namespace {
@@ -38,7 +39,8 @@ Verdict StepGuard::judge(double loss, double grad_norm) {
   if (!std::isfinite(grad_norm)) {
     if (!scaler_.overflow()) return bad(on_nan_, "the gradient norm is not finite");
     ++skipped_;
-    reason_ = base::str("the gradient norm is not finite; the loss scale is now ", scaler_.scale());
+    reason_ = base::str("the gradient norm is not finite; the loss scale is now ",
+                        base::with_commas(static_cast<int64_t>(scaler_.scale())));
     return Verdict::skip;
   }
   scaler_.clean();
