@@ -55,19 +55,6 @@ Gradients compute(const Head& head, const at::Tensor& x_RD, const float* weights
   return made;
 }
 
-/// Whether all tokens that count have the same gradient: then it is `factor`.
-bool uniform(const at::Tensor& gradient, const at::Tensor& targets, float& factor) {
-  const float* g = gradient.data_ptr<float>();
-  const int64_t* t = targets.data_ptr<int64_t>();
-  const int64_t rows = targets.numel();
-  factor = 0;
-  int64_t first = 0;
-  while (first < rows && t[first] < 0) ++first;
-  if (first < rows) factor = g[first];
-  return std::all_of(g + first, g + rows,
-                     [&](const float& at) { return at == factor || t[&at - g] < 0; });
-}
-
 struct TokenLosses final : torch::autograd::Function<TokenLosses> {
   // `weights`: the head's, or empty where its gradient goes to the sink.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
@@ -89,7 +76,7 @@ struct TokenLosses final : torch::autograd::Function<TokenLosses> {
     RECORD_FUNCTION("lockstep::token_losses_backward", (std::vector<c10::IValue>{g}));
     Gradients made{saved[1], saved[2]};
     float factor = 1;
-    if (uniform(g, head.targets, factor)) {
+    if (uniform_gradient(g, head.targets, factor)) {
       for (const at::Tensor& gradient : {made.dx, made.dw}) {
         if (!gradient.defined()) continue;
         kernels::scale_in_place(gradient.data_ptr<float>(), gradient.numel(), factor);
@@ -107,21 +94,38 @@ struct TokenLosses final : torch::autograd::Function<TokenLosses> {
 
 }  // namespace
 
+at::Tensor checked_targets(const at::Tensor& targets, int64_t vocab) {
+  const at::Tensor flat = targets.reshape({-1}).contiguous();
+  const int64_t* first = flat.data_ptr<int64_t>();
+  const int64_t* last = first + flat.numel();
+  const int64_t* most = std::max_element(first, last);
+  if (most != last && *most >= vocab) {
+    throw UsageError(base::str("target ", *most, " is not in a vocabulary of ", vocab,
+                               ".\n  Train with the tokenizer that wrote the data."));
+  }
+  return flat;
+}
+
+bool uniform_gradient(const at::Tensor& gradient, const at::Tensor& targets, float& factor) {
+  const float* g = gradient.data_ptr<float>();
+  const int64_t* t = targets.data_ptr<int64_t>();
+  const int64_t rows = targets.numel();
+  factor = 0;
+  int64_t first = 0;
+  while (first < rows && t[first] < 0) ++first;
+  if (first < rows) factor = g[first];
+  return std::all_of(g + first, g + rows,
+                     [&](const float& at) { return at == factor || t[&at - g] < 0; });
+}
+
 at::Tensor token_losses(const Arithmetic& arithmetic, const at::Tensor& x, const at::Tensor& weight,
                         const at::Tensor& targets, const GradientSink& sink) {
   Head head{.arithmetic = arithmetic,
             .weight = weight,
-            .targets = targets.reshape({-1}).contiguous(),
+            .targets = checked_targets(targets, weight.size(0)),
             .sink = sink,
             .wants_dx = x.requires_grad() && at::GradMode::is_enabled(),
             .wants_dw = weight.requires_grad() && at::GradMode::is_enabled()};
-  const int64_t* first = head.targets.data_ptr<int64_t>();
-  const int64_t* last = first + head.targets.numel();
-  const int64_t* most = std::max_element(first, last);
-  if (most != last && *most >= weight.size(0)) {
-    throw UsageError(base::str("target ", *most, " is not in a vocabulary of ", weight.size(0),
-                               ".\n  Train with the tokenizer that wrote the data."));
-  }
   if (sink) return TokenLosses::apply(x, at::TensorList(), head);
   const std::vector<at::Tensor> weights{weight};
   return TokenLosses::apply(x, at::TensorList(weights), head);

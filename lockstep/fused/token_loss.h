@@ -28,4 +28,12 @@ using GradientSink = std::function<void(const at::Tensor& gradient)>;
 at::Tensor token_losses(const Arithmetic& arithmetic, const at::Tensor& x, const at::Tensor& weight,
                         const at::Tensor& targets, const GradientSink& sink = {});
 
+// ---- for a head over several ranks
+
+/// `targets` as a flat tensor. Throws UsageError: one of them is `vocab` or more.
+at::Tensor checked_targets(const at::Tensor& targets, int64_t vocab);
+
+/// Whether all tokens that count have the same gradient, which `factor` becomes; 0 if none counts.
+bool uniform_gradient(const at::Tensor& gradient, const at::Tensor& targets, float& factor);
+
 }  // namespace lockstep::fused

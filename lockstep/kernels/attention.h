@@ -21,10 +21,11 @@
 
 #include "lockstep/base/counter_random.h"
 #include "lockstep/kernels/gemm.h"
+#include "lockstep/plan/kernel_blocks.h"
 
 namespace lockstep::kernels {
 
-inline constexpr int64_t kQueryBlock = 64;
+using plan::kQueryBlock;
 
 struct AttentionShape {
   int64_t slices = 1;  // T

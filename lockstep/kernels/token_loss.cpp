@@ -12,8 +12,6 @@
 namespace lockstep::kernels {
 namespace {
 
-int64_t block_rows(const TokenLossShape& shape) { return std::min(kLossRows, shape.rows); }
-
 /// most[i]: of what it was and a tile's row.
 LOCKSTEP_CLONES void raise_maxima(float* __restrict most, const float* __restrict tile,
                                   int64_t rows, int64_t columns) {
@@ -42,17 +40,88 @@ LOCKSTEP_CLONES void scale_rows(float* __restrict tile, const float* __restrict 
   }
 }
 
-const void* at(const TokenLossShape& shape, const void* operand, int64_t element) {
-  const int64_t size = shape.type == OperandType::bf16 ? 2 : 4;
+const void* at(OperandType type, const void* operand, int64_t element) {
+  const int64_t size = type == OperandType::bf16 ? 2 : 4;
   return static_cast<const char*>(operand) + element * size;
+}
+
+/// Tiles lie one behind the other: `use(first column, columns, tile)`.
+template <class Use>
+void for_each_tile(const LossBlock& block, const Use& use) {
+  for (int64_t c = 0; c < block.columns; c += kLossColumns) {
+    use(c, std::min(kLossColumns, block.columns - c), block.scratch + c * block.rows);
+  }
+}
+
+bool is_in(int64_t target, int64_t first, int64_t count) {
+  return target >= first && target < first + count;
 }
 
 }  // namespace
 
+int64_t loss_block_scratch(OperandType type, int64_t rows, int64_t columns) {
+  const int64_t rounded = rows * std::min(kLossColumns, columns);
+  return rows * columns + (type == OperandType::bf16 ? (rounded + 1) / 2 : 0);
+}
+
+void block_logits(const LossBlock& block, float* most) {
+  for_each_tile(block, [&](int64_t c, int64_t n, float* tile) {
+    gemm(packed_gemm(block.type, block.rows, n, block.width, false, true), block.x,
+         at(block.type, block.w, c * block.width), tile);
+    raise_maxima(most, tile, block.rows, n);
+  });
+}
+
+void target_logits(const LossBlock& block, const int64_t* targets, float* into) {
+  std::fill_n(into, block.rows, 0.0F);
+  for_each_tile(block, [&](int64_t c, int64_t n, const float* tile) {
+    for (int64_t i = 0; i < block.rows; ++i) {
+      if (is_in(targets[i], c, n)) into[i] = tile[i * n + targets[i] - c];
+    }
+  });
+}
+
+void block_exponentials(const LossBlock& block, const float* most, float* sums) {
+  for_each_tile(block, [&](int64_t, int64_t n, float* tile) {
+    exponentials(tile, sums, most, block.rows, n);
+  });
+}
+
+void block_gradients(const LossBlock& block, const float* shares, const int64_t* targets,
+                     const float* weights, float* dx, float* dw, bool adds_to_dw) {
+  const int64_t m = block.rows, D = block.width;
+  auto* const rounded = reinterpret_cast<uint16_t*>(block.scratch + m * block.columns);
+  if (dx != nullptr && block.columns == 0) std::fill_n(dx, m * D, 0.0F);
+  for_each_tile(block, [&](int64_t c, int64_t n, float* tile) {
+    scale_rows(tile, shares, m, n);
+    for (int64_t i = 0; i < m; ++i) {
+      // A product with 0 would keep a NaN.
+      if (shares[i] == 0) std::fill_n(tile + i * n, n, 0.0F);
+      if (is_in(targets[i], c, n)) {
+        tile[i * n + targets[i] - c] -= weights == nullptr ? 1.0F : weights[i];
+      }
+    }
+    const void* errors = tile;
+    if (block.type == OperandType::bf16) {
+      to_bf16(rounded, tile, m * n);
+      errors = rounded;
+    }
+    if (dx != nullptr) {
+      Gemm product = packed_gemm(block.type, m, D, n, false, false);
+      product.adds = c > 0;
+      gemm(product, errors, at(block.type, block.w, c * D), dx);
+    }
+    if (dw != nullptr) {
+      Gemm product = packed_gemm(block.type, n, D, m, true, false);
+      product.adds = adds_to_dw;
+      gemm(product, errors, block.x, dw + c * D);
+    }
+  });
+}
+
 int64_t token_loss_scratch(const TokenLossShape& shape) {
-  const int64_t rows = block_rows(shape);
-  // Logits, a rounded tile, and most, sum, target logit and share of each row.
-  return rows * shape.vocab + rows * kLossColumns / 2 + 16 + 4 * rows;
+  const int64_t rows = std::min(kLossRows, shape.rows);
+  return loss_block_scratch(shape.type, rows, shape.vocab) + 4 * rows;
 }
 
 int64_t token_loss_flops(const TokenLossShape& shape, bool wants_dx, bool wants_dw) {
@@ -61,66 +130,36 @@ int64_t token_loss_flops(const TokenLossShape& shape, bool wants_dx, bool wants_
 
 void token_losses(const TokenLossShape& shape, const void* x, const void* w, const int64_t* targets,
                   const float* weights, float* losses, float* dx, float* dw, float* scratch) {
-  const int64_t D = shape.width, V = shape.vocab, block = block_rows(shape);
+  const int64_t D = shape.width;
+  const int64_t whole = std::min(kLossRows, shape.rows);
   float* const most = scratch;
-  float* const sums = most + block;
-  float* const target_logits = sums + block;
-  float* const shares = target_logits + block;
-  float* const logits = shares + block;
-  auto* const rounded = reinterpret_cast<uint16_t*>(logits + block * V);
-  if (dw != nullptr && shape.rows == 0) std::fill_n(dw, V * D, 0.0F);
-  for (int64_t r = 0; r < shape.rows; r += block) {
-    const int64_t m = std::min(block, shape.rows - r);
-    std::fill_n(most, m, -std::numeric_limits<float>::infinity());
-    std::fill_n(sums, m, 0.0F);
-    const auto for_each_tile = [&](const auto& use) {
-      for (int64_t c = 0; c < V; c += kLossColumns) {
-        use(c, std::min(kLossColumns, V - c), logits + c * m);
-      }
-    };
-    const auto target_in = [&](int64_t i, int64_t c, int64_t n) {
-      const int64_t target = targets[r + i];
-      return target >= c && target < c + n;
-    };
-    for_each_tile([&](int64_t c, int64_t n, float* tile) {
-      gemm(packed_gemm(shape.type, m, n, D, false, true), at(shape, x, r * D), at(shape, w, c * D),
-           tile);
-      raise_maxima(most, tile, m, n);
-      for (int64_t i = 0; i < m; ++i) {
-        if (target_in(i, c, n)) target_logits[i] = tile[i * n + targets[r + i] - c];
-      }
-    });
-    for_each_tile([&](int64_t, int64_t n, float* tile) { exponentials(tile, sums, most, m, n); });
-    for (int64_t i = 0; i < m; ++i) {
+  float* const sums = most + whole;
+  float* const of_targets = sums + whole;
+  float* const shares = of_targets + whole;
+  if (dw != nullptr && shape.rows == 0) std::fill_n(dw, shape.vocab * D, 0.0F);
+  for (int64_t r = 0; r < shape.rows; r += kLossRows) {
+    const LossBlock block{.type = shape.type,
+                          .rows = std::min(kLossRows, shape.rows - r),
+                          .width = D,
+                          .columns = shape.vocab,
+                          .x = at(shape.type, x, r * D),
+                          .w = w,
+                          .scratch = shares + whole};
+    std::fill_n(most, block.rows, -std::numeric_limits<float>::infinity());
+    std::fill_n(sums, block.rows, 0.0F);
+    block_logits(block, most);
+    target_logits(block, targets + r, of_targets);
+    block_exponentials(block, most, sums);
+    const float* const of_rows = weights == nullptr ? nullptr : weights + r;
+    for (int64_t i = 0; i < block.rows; ++i) {
       const bool counts = targets[r + i] >= 0;
-      losses[r + i] = counts ? most[i] + std::log(sums[i]) - target_logits[i] : 0.0F;
-      shares[i] = (weights == nullptr ? 1.0F : weights[r + i]) / sums[i];
+      const float weight = of_rows == nullptr ? 1.0F : of_rows[i];
+      losses[r + i] = counts ? most[i] + std::log(sums[i]) - of_targets[i] : 0.0F;
+      shares[i] = counts ? weight / sums[i] : 0.0F;
     }
     if (dx == nullptr && dw == nullptr) continue;
-    for_each_tile([&](int64_t c, int64_t n, float* tile) {
-      scale_rows(tile, shares, m, n);
-      for (int64_t i = 0; i < m; ++i) {
-        // Not by a share of 0: that would keep a NaN.
-        if (targets[r + i] < 0) std::fill_n(tile + i * n, n, 0.0F);
-        if (target_in(i, c, n))
-          tile[i * n + targets[r + i] - c] -= weights == nullptr ? 1.0F : weights[r + i];
-      }
-      const void* errors = tile;
-      if (shape.type == OperandType::bf16) {
-        to_bf16(rounded, tile, m * n);
-        errors = rounded;
-      }
-      if (dx != nullptr) {
-        Gemm product = packed_gemm(shape.type, m, D, n, false, false);
-        product.adds = c > 0;
-        gemm(product, errors, at(shape, w, c * D), dx + r * D);
-      }
-      if (dw != nullptr) {
-        Gemm product = packed_gemm(shape.type, n, D, m, true, false);
-        product.adds = r > 0;
-        gemm(product, errors, at(shape, x, r * D), dw + c * D);
-      }
-    });
+    block_gradients(block, shares, targets + r, of_rows, dx == nullptr ? nullptr : dx + r * D, dw,
+                    /*adds_to_dw=*/r > 0);
   }
 }
 

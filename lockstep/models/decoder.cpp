@@ -16,13 +16,13 @@
 #include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
 #include "lockstep/fused/embedding.h"
-#include "lockstep/fused/token_loss.h"
 #include "lockstep/models/detail/decoder_block.h"
 #include "lockstep/models/detail/grain_tokens.h"
 #include "lockstep/models/detail/settings_check.h"
 #include "lockstep/parallel/tensor/run_dropout.h"
 #include "lockstep/parallel/tensor/vocab_cross_entropy.h"
 #include "lockstep/parallel/tensor/vocab_embedding.h"
+#include "lockstep/parallel/tensor/vocab_head.h"
 #include "lockstep/torch_inside/layer_scope.h"
 #include "lockstep/torch_inside/recompute.h"
 
@@ -84,6 +84,11 @@ void check(const DecoderSettings& settings) {
 /// [B, S] -> [T, B, S/T]: the order of rows over several grains.
 at::Tensor slice_major(const at::Tensor& x_BS, int64_t grains) {
   return x_BS.reshape({x_BS.size(0), grains, -1}).transpose(0, 1).contiguous();
+}
+
+/// The other way round, of a number for each token.
+at::Tensor by_sample(const at::Tensor& of_tokens, at::IntArrayRef slice_major_sizes) {
+  return of_tokens.view(slice_major_sizes).transpose(0, 1).reshape({-1});
 }
 
 /// Without what says which grain it is.
@@ -218,28 +223,24 @@ at::Tensor Decoder::losses(const Weights& weights, const at::Tensor& x,
   const int64_t T = settings_.tensor.grains;
   const fused::Arithmetic& arithmetic = settings_.arithmetic;
   // What fp16 would round are the logits' gradients: the head is a layer of its own there.
-  if (T == 1 && arithmetic.fused && arithmetic.compute != plan::ComputeType::fp16) {
-    const at::Tensor y = weights.ln_f->forward(group_of(context), x);
+  if (arithmetic.fused && arithmetic.compute != plan::ComputeType::fp16) {
+    const parallel::TensorGroup group = group_of(context);
+    const at::Tensor y = weights.ln_f->forward(group, x);
     const torch_inside::LayerScope layer("loss");
-    const at::Tensor& weight = weights.lm_head->weights[0];
-    fused::GradientSink sink;
-    if (context.weight_queue != nullptr && y.requires_grad()) {
-      sink = [queue = context.weight_queue, weight](const at::Tensor& gradient) {
-        queue->entries.push_back({weight, [gradient] { return gradient; }});
-      };
-    }
-    return fused::token_losses(arithmetic, y, weight, targets_BS, sink);
+    const std::vector<at::Tensor>& of_grains = weights.lm_head->weights;
+    if (T == 1) return parallel::head_losses(group, y, of_grains[0], targets_BS);
+    const at::Tensor targets = slice_major(targets_BS, T);
+    return by_sample(parallel::vocab_head_losses(group, y, of_grains, targets, settings_.vocab),
+                     targets.sizes());
   }
   std::vector<at::Tensor> logits = head(weights, x, context);
   if (T == 1) return losses_of(std::exchange(logits[0], {}), targets_BS);
   const torch_inside::LayerScope layer("loss");
   for (at::Tensor& l : logits) l = l.flatten(0, -2);
   const at::Tensor targets = slice_major(targets_BS, T);
-  return parallel::vocab_cross_entropy(group_of(context), logits, targets.view({-1}),
-                                       settings_.vocab)
-      .view(targets.sizes())
-      .transpose(0, 1)
-      .reshape({-1});
+  return by_sample(
+      parallel::vocab_cross_entropy(group_of(context), logits, targets.view({-1}), settings_.vocab),
+      targets.sizes());
 }
 
 at::Tensor Decoder::logits(const at::Tensor& ids_BS, const RankContext& context) {
@@ -361,13 +362,16 @@ plan::TensorSlice Decoder::slice_of(const std::string& path) const {
 }
 
 const DecoderConstants& Decoder::constants(int64_t sequence) {
-  if (constants_ == nullptr || constants_->mask.size(1) != sequence) {
+  if (constants_ == nullptr || constants_->sequence != sequence) {
     const int64_t queries_of_a_key = settings_.heads / settings_.kv_heads;
     constants_ = std::make_unique<DecoderConstants>();
-    constants_->mask =
-        at::full({sequence, sequence}, -std::numeric_limits<float>::infinity(), at::kFloat)
-            .triu(1)
-            .repeat({queries_of_a_key, 1});
+    constants_->sequence = sequence;
+    if (!settings_.arithmetic.fused) {
+      constants_->mask =
+          at::full({sequence, sequence}, -std::numeric_limits<float>::infinity(), at::kFloat)
+              .triu(1)
+              .repeat({queries_of_a_key, 1});
+    }
     if (settings_.style == DecoderStyle::llama) {
       constants_->rotary =
           rotary_table(sequence, settings_.width / settings_.heads, settings_.rope_theta);

@@ -1,6 +1,7 @@
 #include "lockstep/plan/part_traffic.h"
 
 #include "lockstep/plan/context_bytes.h"
+#include "lockstep/plan/kernel_blocks.h"
 #include "lockstep/plan/synthetic_compute.h"
 #include "lockstep/plan/tensor_bytes.h"
 
@@ -9,6 +10,12 @@ namespace {
 
 /// Ranks that sleep share neither layers nor sequences.
 bool computes(const TrainConfig& config) { return config.run.synthetic_compute.empty(); }
+
+/// models/decoder.cpp, losses().
+int64_t loss_rows(const TrainConfig& config) {
+  const bool one = config.numerics.kernels == "fused" && config.precision.compute != "fp16";
+  return one ? kLossRows : 0;
+}
 
 }  // namespace
 
@@ -28,7 +35,8 @@ std::vector<int64_t> tensor_traffic(const TrainConfig& config,
                                          .heads = chunk.heads,
                                          .positions = gpt2,
                                          .norm_bias = gpt2 && config.model.bias,
-                                         .recompute_blocks = config.memory.recompute == "block"},
+                                         .recompute_blocks = config.memory.recompute == "block",
+                                         .loss_rows = loss_rows(config)},
                                         places.tensor);
     bytes.push_back((of.forward + of.backward) * places.sequence.local.size());
   }

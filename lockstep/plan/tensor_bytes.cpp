@@ -82,8 +82,14 @@ TensorBytes tensor_bytes(const TensorShape& shape, const TensorPlace& place) {
     }
   }
   if (shape.heads) {
-    bytes.forward += gather + moves.max(tokens) + moves.all_reduce(2 * tokens);
-    bytes.backward += gather_again + join + norm;
+    bytes.forward += gather;
+    const int64_t rows = shape.loss_rows > 0 ? shape.loss_rows : tokens;
+    for (int64_t done = 0; done < tokens; done += rows) {
+      const int64_t now = std::min(rows, tokens - done);
+      bytes.forward += moves.max(now) + moves.all_reduce(2 * now);
+    }
+    (shape.loss_rows > 0 ? bytes.forward : bytes.backward) += join;
+    bytes.backward += norm + (shape.loss_rows > 0 ? 0 : gather_again);
   }
   return bytes;
 }

@@ -15,7 +15,8 @@
 ///
 /// For t ranks with one whole subtree of grains each, a layer moves 8 (t-1)/t B S D elements either
 /// way; 10 (t-1)/t where the gathered inputs of column-parallel layers are not kept. Recompute of
-/// blocks moves the forward of the layers once more.
+/// blocks moves the forward of the layers once more. Where head and loss are one function, its
+/// all-reduce (reduce-scatter) is a part of forward, where there is a graph.
 ///
 /// Source  Shoeybi et al. 2019, arXiv:1909.08053; Korthikanti et al. 2022, arXiv:2205.05198,
 ///         section 4.2;  docs/concepts/tensor.md, docs/concepts/sequence.md
@@ -39,6 +40,9 @@ struct TensorShape {
   bool norm_bias = true;          // else a norm has a gain alone
   bool gather_again = false;      // with sequence parallelism
   bool recompute_blocks = false;  // memory.recompute = block
+  /// Head and loss are one function, whose maxima and sums meet for so many tokens at a time; 0:
+  /// they are two.
+  int64_t loss_rows = 0;
 };
 
 struct TensorBytes {

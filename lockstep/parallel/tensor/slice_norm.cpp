@@ -1,13 +1,18 @@
 #include "lockstep/parallel/tensor/slice_norm.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/stack.h>
+#include <ATen/record_function.h>
 
-#include "lockstep/torch_inside/kept.h"
+#include "lockstep/kernels/norm_rows.h"
 #include "lockstep/parallel/tensor/detail/layer_inputs.h"
+#include "lockstep/torch_inside/first_touch.h"
+#include "lockstep/torch_inside/kept.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -21,6 +26,7 @@ struct Norm {
   at::Tensor gain;
   at::Tensor bias;  // undefined: none
   double eps = 0;
+  bool rms = false;
 
   bool wants_parameters() const {
     return gain.requires_grad() || (bias.defined() && bias.requires_grad());
@@ -108,19 +114,95 @@ struct RmsNorm final : torch::autograd::Function<RmsNorm> {
   }
 };
 
+/// Either norm by Lockstep's kernels. Rows are normed alike among any others; the parameters'
+/// gradients are summed slice by slice.
+struct FusedNorm final : torch::autograd::Function<FusedNorm> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& /*gain*/,
+                            const at::TensorList& /*bias*/, const Norm& norm) {
+    RECORD_FUNCTION("lockstep::slice_norm", (std::vector<c10::IValue>{x, norm.gain}));
+    torch_inside::touch_for_reading({norm.gain, norm.bias});
+    const int64_t rows = x.numel() / x.size(-1);
+    const at::Tensor y = at::empty_like(x), rstd = at::empty({rows}, x.options());
+    const at::Tensor mean = norm.rms ? at::Tensor() : at::empty_like(rstd);
+    const kernels::NormForward of{.x = x.data_ptr<float>(),
+                                  .gain = norm.gain.data_ptr<float>(),
+                                  .shift = data(norm.bias),
+                                  .y = data(y),
+                                  .mean = data(mean),
+                                  .rstd = data(rstd),
+                                  .rows = rows,
+                                  .width = x.size(-1),
+                                  .eps = norm.eps};
+    norm.rms ? kernels::rms_norm(of) : kernels::layer_norm(of);
+    ctx->save_for_backward({x, mean, rstd});
+    torch_inside::keep(*ctx, norm);
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const Norm& norm = torch_inside::kept<Norm>(*ctx);
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &mean = saved[1], &rstd = saved[2];
+    const at::Tensor dy = gradients[0].contiguous();
+    RECORD_FUNCTION("lockstep::slice_norm_backward", (std::vector<c10::IValue>{dy, x}));
+    torch_inside::touch_for_reading({norm.gain});
+    const int64_t width = x.size(-1), rows = rstd.numel();
+    const auto run = [&](int64_t first, int64_t count, float* ds, float* d_gain, float* d_shift) {
+      const kernels::NormBackward of{.dy = dy.data_ptr<float>() + first * width,
+                                     .s = x.data_ptr<float>() + first * width,
+                                     .mean = norm.rms ? nullptr : mean.data_ptr<float>() + first,
+                                     .rstd = rstd.data_ptr<float>() + first,
+                                     .gain = norm.gain.data_ptr<float>(),
+                                     .ds = ds,
+                                     .d_gain = d_gain,
+                                     .d_shift = d_shift,
+                                     .rows = count,
+                                     .width = width};
+      norm.rms ? kernels::rms_norm_backward(of) : kernels::layer_norm_backward(of);
+    };
+    std::optional<Pending> parameters;
+    if (norm.wants_parameters()) {
+      const int64_t of_slice = rows / norm.group.slices().size();
+      parameters = sum_slices(norm.group, [&](int i) {
+        const at::Tensor sums = at::empty({norm.bias.defined() ? 2 : 1, width}, x.options());
+        run((i - norm.group.slices().lo) * of_slice, of_slice, nullptr, sums.data_ptr<float>(),
+            norm.bias.defined() ? sums.data_ptr<float>() + width : nullptr);
+        return sums;
+      });
+    }
+    at::Tensor dx;
+    if (ctx->needs_input_grad(0)) {
+      dx = at::empty_like(x);
+      run(0, rows, dx.data_ptr<float>(), nullptr, nullptr);
+    }
+    return with_parameters(dx, parameters ? parameters->wait() : at::Tensor(), norm);
+  }
+
+ private:
+  /// Null for a tensor that is not there.
+  static float* data(const at::Tensor& x) { return x.defined() ? x.data_ptr<float>() : nullptr; }
+};
+
 }  // namespace
 
 at::Tensor layer_norm(const TensorGroup& group, const at::Tensor& x, const at::Tensor& gain,
                       const at::Tensor& bias, double eps) {
   std::vector<at::Tensor> biases;
   if (bias.defined()) biases.push_back(bias);
-  return LayerNorm::apply(x.contiguous(), gain, at::TensorList(biases),
-                          Norm{group, gain, bias, eps});
+  const Norm norm{group, gain, bias, eps, /*rms=*/false};
+  if (group.arithmetic.fused) {
+    return FusedNorm::apply(x.contiguous(), gain, at::TensorList(biases), norm);
+  }
+  return LayerNorm::apply(x.contiguous(), gain, at::TensorList(biases), norm);
 }
 
 at::Tensor rms_norm(const TensorGroup& group, const at::Tensor& x, const at::Tensor& gain,
                     double eps) {
-  return RmsNorm::apply(x.contiguous(), gain, at::TensorList(), Norm{group, gain, {}, eps});
+  const Norm norm{group, gain, {}, eps, /*rms=*/true};
+  if (group.arithmetic.fused) {
+    return FusedNorm::apply(x.contiguous(), gain, at::TensorList(), norm);
+  }
+  return RmsNorm::apply(x.contiguous(), gain, at::TensorList(), norm);
 }
 
 }  // namespace lockstep::parallel

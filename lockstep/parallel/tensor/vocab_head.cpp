@@ -1,0 +1,255 @@
+#include "lockstep/parallel/tensor/vocab_head.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/planted_fault.h"
+#include "lockstep/base/str.h"
+#include "lockstep/kernels/token_loss.h"
+#include "lockstep/parallel/tensor/detail/layer_inputs.h"
+#include "lockstep/torch_inside/first_touch.h"
+#include "lockstep/torch_inside/gemm_counter.h"
+#include "lockstep/torch_inside/kept.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using detail::rows_of;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct Head {
+  TensorGroup group;
+  std::vector<at::Tensor> weights;
+  at::Tensor targets;  // [N]
+  int64_t vocab = 0;
+  bool wants_dx = false;
+  bool wants_dw = false;
+  bool deferred = false;  // weight gradients go to the queue
+
+  int64_t of_grain() const { return weights[0].size(0); }
+  int64_t first(size_t i) const {
+    return (group.place.local.lo + static_cast<int64_t>(i)) * of_grain();
+  }
+  /// Columns of the rank's grain i that are tokens.
+  int64_t real(size_t i) const { return std::clamp<int64_t>(vocab - first(i), 0, of_grain()); }
+};
+
+/// A forward, block by block.
+class Blocks {
+ public:
+  Blocks(const Head& head, const at::Tensor& x_ND, const float* row_weights)
+      : head_(head), x_(x_ND), row_weights_(row_weights) {
+    const fused::Arithmetic& arithmetic = head.group.arithmetic;
+    type_ =
+        x_.scalar_type() == at::kBFloat16 ? kernels::OperandType::bf16 : kernels::OperandType::fp32;
+    int64_t scratch = 0;
+    for (size_t i = 0; i < head.weights.size(); ++i) {
+      weights_.push_back(fused::operand(arithmetic, head.weights[i]));
+      offsets_.push_back(scratch);
+      scratch +=
+          kernels::loss_block_scratch(type_, std::min(kernels::kLossRows, rows()), head.real(i));
+      if (head.wants_dx) dx_.push_back(at::empty({rows(), width()}, at::kFloat));
+      if (head.wants_dw) dw_.push_back(at::zeros({head.of_grain(), width()}, at::kFloat));
+    }
+    scratch_ = at::empty({scratch}, at::kFloat);
+  }
+
+  at::Tensor losses() {
+    at::Tensor losses = at::empty({rows()}, at::kFloat);
+    for (int64_t r = 0; r < rows(); r += kernels::kLossRows) {
+      run_block(r, std::min(kernels::kLossRows, rows() - r), losses.data_ptr<float>() + r);
+    }
+    return losses;
+  }
+
+  std::vector<at::Tensor> take_dx() { return std::move(dx_); }
+  std::vector<at::Tensor> take_dw() { return std::move(dw_); }
+
+ private:
+  int64_t rows() const { return x_.size(0); }
+  int64_t width() const { return x_.size(1); }
+
+  kernels::LossBlock block_of(size_t i, int64_t r, int64_t m) const {
+    return {.type = type_,
+            .rows = m,
+            .width = width(),
+            .columns = head_.real(i),
+            .x = static_cast<const char*>(x_.data_ptr()) +
+                 r * width() * static_cast<int64_t>(x_.element_size()),
+            .w = weights_[i].data_ptr(),
+            .scratch = scratch_.data_ptr<float>() + offsets_[i]};
+  }
+
+  void run_block(int64_t r, int64_t m, float* losses) {
+    const TensorGroup& group = head_.group;
+    at::Tensor most = at::full({m}, -std::numeric_limits<float>::infinity(), at::kFloat);
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      torch_inside::touch_for_reading({weights_[i]});
+      kernels::block_logits(block_of(i, r, m), most.data_ptr<float>());
+    }
+    if (group.tp != nullptr) group.tp->all_reduce(most, ReduceOp::max).wait();
+
+    const int first_grain = group.place.local.lo;
+    const auto part = [&](int grain) {
+      const auto i = static_cast<size_t>(grain - first_grain);
+      const std::vector<int64_t> columns = columns_of(i, r, m);
+      at::Tensor sums = at::zeros({2, m}, at::kFloat);
+      kernels::target_logits(block_of(i, r, m), columns.data(), sums.data_ptr<float>() + m);
+      kernels::block_exponentials(block_of(i, r, m), most.data_ptr<float>(),
+                                  sums.data_ptr<float>());
+      return sums;
+    };
+    const bool own = base::planted(base::Fault::local_softmax);
+    const at::Tensor sums =
+        (own ? own_part(group, part, /*joins=*/false) : sum_grains(group, part)).wait();
+
+    const int64_t* targets = head_.targets.data_ptr<int64_t>() + r;
+    const float* maxima = most.data_ptr<float>();
+    const float* of_rows = row_weights_ == nullptr ? nullptr : row_weights_ + r;
+    const at::Tensor shares = at::empty({m}, at::kFloat);
+    for (int64_t k = 0; k < m; ++k) {
+      const float sum = sums.data_ptr<float>()[k], of_target = sums.data_ptr<float>()[m + k];
+      losses[k] = targets[k] >= 0 ? maxima[k] + std::log(sum) - of_target : 0.0F;
+      const float weight = of_rows == nullptr ? 1.0F : of_rows[k];
+      shares.data_ptr<float>()[k] = targets[k] >= 0 ? weight / sum : 0.0F;
+    }
+    if (!head_.wants_dx && !head_.wants_dw) return;
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      torch_inside::touch_for_reading({weights_[i]});
+      kernels::block_gradients(block_of(i, r, m), shares.data_ptr<float>(),
+                               columns_of(i, r, m).data(), of_rows,
+                               head_.wants_dx ? dx_[i].data_ptr<float>() + r * width() : nullptr,
+                               head_.wants_dw ? dw_[i].data_ptr<float>() : nullptr,
+                               /*adds_to_dw=*/r > 0);
+    }
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      const int64_t products = 1 + (head_.wants_dx ? 1 : 0) + (head_.wants_dw ? 1 : 0);
+      torch_inside::add_gemm_flops(2 * m * width() * head_.real(i) * products);
+    }
+  }
+
+  /// Targets as columns of the rank's grain i; outside of [0, real) where they are another's.
+  std::vector<int64_t> columns_of(size_t i, int64_t r, int64_t m) const {
+    const bool local = base::planted(base::Fault::local_targets);
+    const int64_t* targets = head_.targets.data_ptr<int64_t>() + r;
+    std::vector<int64_t> columns(targets, targets + m);
+    for (int64_t& column : columns) {
+      column = column < 0 ? -1 : column - (local ? 0 : head_.first(i));
+      if (column >= head_.real(i)) column = -1;
+    }
+    return columns;
+  }
+
+  const Head& head_;
+  at::Tensor x_;
+  const float* row_weights_;  // [N], or null
+  kernels::OperandType type_;
+  std::vector<at::Tensor> weights_;  // as products take them
+  std::vector<int64_t> offsets_;     // of each grain's scratch
+  at::Tensor scratch_;
+  std::vector<at::Tensor> dx_;  // of each grain
+  std::vector<at::Tensor> dw_;
+};
+
+struct VocabHead final : torch::autograd::Function<VocabHead> {
+  // `weights` are the head's, or empty where they are deferred.
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
+                            const at::TensorList& /*weights*/, const Head& head) {
+    RECORD_FUNCTION("lockstep::vocab_head", (std::vector<c10::IValue>{x, head.weights[0]}));
+    const at::Tensor whole = whole_of(head.group, x.contiguous()).wait();
+    const at::Tensor rows = fused::operand(head.group.arithmetic, rows_of(whole));
+    Blocks blocks(head, rows, nullptr);
+    const at::Tensor losses = blocks.losses();
+    variable_list saved = blocks.take_dw();
+    if (head.wants_dx) saved.push_back(joined(head, blocks.take_dx(), whole));
+    saved.push_back(rows);
+    ctx->save_for_backward(saved);
+    ctx->saved_data["shape"] = whole.sizes().vec();
+    torch_inside::keep(*ctx, head);
+    return losses;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const Head& head = torch_inside::kept<Head>(*ctx);
+    variable_list saved = ctx->get_saved_variables();
+    const at::Tensor rows = saved.back();
+    saved.pop_back();
+    const at::Tensor g = gradients[0].contiguous();
+    RECORD_FUNCTION("lockstep::vocab_head_backward", (std::vector<c10::IValue>{g}));
+    float factor = 1;
+    if (fused::uniform_gradient(g, head.targets, factor)) {
+      for (const at::Tensor& made : saved) {
+        kernels::scale_in_place(made.data_ptr<float>(), made.numel(), factor);
+      }
+    } else {
+      Blocks blocks(head, rows, g.data_ptr<float>());
+      blocks.losses();
+      saved = blocks.take_dw();
+      if (head.wants_dx) {
+        const at::Tensor like = rows.new_empty({0}).resize_(ctx->saved_data["shape"].toIntVector());
+        saved.push_back(joined(head, blocks.take_dx(), like));
+      }
+    }
+    variable_list result{head.wants_dx ? saved.back() : at::Tensor()};
+    for (size_t i = 0; i < head.weights.size(); ++i) {
+      const at::Tensor dw = head.wants_dw ? saved[i] : at::Tensor();
+      if (!head.deferred) {
+        result.push_back(dw);
+      } else if (dw.defined()) {
+        head.group.weight_queue->entries.push_back({head.weights[i], [dw] { return dw; }});
+      }
+    }
+    result.emplace_back();  // the head
+    return result;
+  }
+
+  /// The sum over grains of their dx, in the shape of x: whole, or this rank's slices.
+  static at::Tensor joined(const Head& head, const std::vector<at::Tensor>& dx,
+                           const at::Tensor& whole) {
+    const int first = head.group.place.local.lo;
+    const auto part = [&](int grain) {
+      return dx[static_cast<size_t>(grain - first)].view(whole.sizes());
+    };
+    const bool skips = base::planted(base::Fault::skipped_backward_sum);
+    return (skips ? own_part(head.group, part, /*joins=*/true) : join_grains(head.group, part))
+        .wait();
+  }
+};
+
+}  // namespace
+
+at::Tensor head_losses(const TensorGroup& group, const at::Tensor& x, const at::Tensor& weight,
+                       const at::Tensor& targets) {
+  fused::GradientSink sink;
+  if (detail::defers(group, x)) {
+    sink = [queue = group.weight_queue, weight](const at::Tensor& gradient) {
+      queue->entries.push_back({weight, [gradient] { return gradient; }});
+    };
+  }
+  return fused::token_losses(group.arithmetic, x, weight, targets, sink);
+}
+
+at::Tensor vocab_head_losses(const TensorGroup& group, const at::Tensor& x,
+                             const std::vector<at::Tensor>& weights, const at::Tensor& targets,
+                             int64_t vocab) {
+  const bool graph = at::GradMode::is_enabled();
+  const Head head{.group = group,
+                  .weights = weights,
+                  .targets = fused::checked_targets(targets, vocab),
+                  .vocab = vocab,
+                  .wants_dx = graph && x.requires_grad(),
+                  .wants_dw = graph && weights[0].requires_grad(),
+                  .deferred = detail::defers(group, x)};
+  if (head.deferred) return VocabHead::apply(x, at::TensorList(), head);
+  return VocabHead::apply(x, at::TensorList(weights), head);
+}
+
+}  // namespace lockstep::parallel
