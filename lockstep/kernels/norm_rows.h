@@ -4,10 +4,10 @@
 ///   layer norm   y = (s - mean) rstd gain + shift    rstd = 1 / sqrt(variance + eps)
 ///   RMS norm     y = s rstd gain                     rstd = 1 / sqrt(mean of s^2 + eps)
 ///
-/// Order   a row's sums: 16 lanes, lane i takes elements i, i + 16, ..., then the lane tree (lane i +
-///         lane i + 8, those i + 4, i + 2, i + 1); in fp64 forward, in fp32 backward. A row has the
-///         same results among any others. Gain and shift gradients sum over rows in fp32: 32 rows
-///         one after the other, then those sums one after the other
+/// Order   a row's sums: 16 lanes, lane i takes elements i, i + 16, ..., then the lane tree (lane i
+///         and lane i + 8, those and i + 4, i + 2, i + 1); in fp64 forward, in fp32 backward. A row
+///         has the same results among any others. Gain and shift gradients sum over rows in fp32:
+///         32 rows one after the other, then those sums one after the other
 /// Source  Ba et al. 2016, arXiv:1607.06450; Zhang and Sennrich 2019, arXiv:1910.07467;
 ///         docs/concepts/kernels.md
 #pragma once
