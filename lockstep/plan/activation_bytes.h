@@ -1,16 +1,27 @@
 /// Bytes of activations that one micro-batch of the decoder holds: what its graph keeps between
 /// forward and backward, and the most that is alive at any moment of the two.
 ///
-///   kept of a block, in elements          none                  selective        block
-///     norms, linear layers, residual      8 ND + 2 NF + 4 N     the same         ND, its input
-///     softmax and dropout of attention    P, or 3 P             nothing          nothing
-///     dropout of the branches             0, or 2 ND            the same         nothing
+///   kept of a block, numerics.kernels = fused     fp32         bf16         fp16         bytes
+///   each
+///     norms, attention, gelu, residual            8 ND + NF    6 ND + NF    6 ND + NF    4
+///     of each token, and of each of its heads     4 N + NH     the same     the same     4
+///     operands of linear layers besides           NF           3 ND + NF    3 ND + NF    4; bf16 2
+///     dropout of the branches                     0, or 2 ND   the same     the same     4
 ///
-/// with N = batch * sequence, D width, F ffn, P = batch * heads * sequence^2; the second figure
-/// where there is dropout. Activations are fp32. The peak follows every operator, forward and
-/// backward: with recompute it is what is kept, the inside of one block (or of one attention), and
-/// its gradients. The gradient of a weight counts from where autograd makes it to where it has been
-/// added up.
+///   kept of a block, numerics.kernels = aten      none         selective    4 bytes each
+///     norms, linear layers, residual              8 ND + 2 NF + 4 N, both
+///     softmax and dropout of attention            P, or 3 P    nothing
+///     dropout of the branches                     0, or 2 ND   the same
+///
+/// and with recompute = block its input, ND, in fp32, and nothing else. N = batch * sequence, D
+/// width, H heads, F ffn, P = N H sequence; the second figure where there is dropout. In fp32 the
+/// head keeps two of ND, and with the fused kernels the gradient of its weight instead of a matrix
+/// of logits.
+///
+/// The peak follows every operator, forward and backward: with recompute it is what is kept, the
+/// inside of one block (or of one attention), and its gradients. The gradient of a weight counts
+/// from where it is made to where it has been added up; scratch counts; the loss of each token has
+/// the same gradient, as in training.
 ///
 /// Source  Korthikanti et al. 2022, arXiv:2205.05198, section 4
 #pragma once
@@ -18,7 +29,11 @@
 #include <cstdint>
 #include <string>
 
+#include "lockstep/plan/compute_type.h"
+
 namespace lockstep::plan {
+
+struct TrainConfig;
 
 /// What a model computes again in backward instead of keeping it.
 enum class Recompute {
@@ -40,14 +55,20 @@ struct DecoderShape {
   int64_t vocab = 0;
   bool dropout = false;
   bool bias = true;
+  bool fused = false;                       // Lockstep's kernels, or LibTorch's, which have
+  ComputeType compute = ComputeType::fp32;  // fp32 alone
 };
+
+/// Of a gpt2, one micro-batch, all layers.
+DecoderShape decoder_shape_of(const TrainConfig& config);
 
 struct ActivationBytes {
   int64_t kept = 0;  // between forward and backward
   int64_t peak = 0;  // at the worst moment
 };
 
-/// Without the token ids and the causal mask: they are there before.
+/// Without the token ids and the causal mask: they are there before. The fused attention keeps
+/// nothing that `selective` would leave out: they do not go together.
 ActivationBytes decoder_activation_bytes(const DecoderShape& shape, Recompute recompute);
 
 }  // namespace lockstep::plan

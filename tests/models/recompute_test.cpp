@@ -9,11 +9,16 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/kernels/attention.h"
+#include "lockstep/kernels/gemm.h"
+#include "lockstep/kernels/token_loss.h"
 #include "lockstep/memory/account.h"
 #include "lockstep/memory/counting_allocator.h"
 #include "lockstep/models/decoder.h"
 #include "lockstep/models/mlp.h"
 #include "lockstep/plan/activation_bytes.h"
+#include "lockstep/plan/detail/activation_walk.h"
 #include "tests/models/model_fixture.h"
 
 namespace lockstep::models {
@@ -21,7 +26,12 @@ namespace {
 
 using plan::Recompute;
 
-constexpr Recompute kAll[] = {Recompute::none, Recompute::selective, Recompute::block};
+/// What `memory.recompute` may be: the fused attention keeps nothing that selective would leave
+/// out.
+std::vector<Recompute> settings_of(bool fused) {
+  if (fused) return {Recompute::none, Recompute::block};
+  return {Recompute::none, Recompute::selective, Recompute::block};
+}
 
 /// Losses, then the gradient of each parameter.
 std::vector<at::Tensor> losses_and_gradients(LanguageModel& model, int64_t vocab) {
@@ -45,14 +55,27 @@ void expect_equal(const std::vector<at::Tensor>& got, const std::vector<at::Tens
 }
 
 TEST(ModelRecompute, DecoderKeepsItsBits) {
-  DecoderSettings settings{
-      .vocab = 11, .layers = 3, .heads = 3, .width = 15, .ffn = 23, .context = 7, .dropout = 0.1};
-  Decoder plain(settings);
-  const std::vector<at::Tensor> expected = losses_and_gradients(plain, settings.vocab);
-  for (const Recompute recompute : {Recompute::selective, Recompute::block}) {
-    settings.recompute = recompute;
-    Decoder model(settings);
-    expect_equal(losses_and_gradients(model, settings.vocab), expected);
+  using plan::ComputeType;
+  for (const fused::Arithmetic arithmetic :
+       {fused::Arithmetic{}, fused::Arithmetic{true, ComputeType::fp32},
+        fused::Arithmetic{true, ComputeType::bf16}, fused::Arithmetic{true, ComputeType::fp16}}) {
+    SCOPED_TRACE(arithmetic.fused ? name_of(arithmetic.compute) : "aten");
+    if (arithmetic.compute == ComputeType::bf16 && !kernels::has_bf16_products()) continue;
+    DecoderSettings settings{.vocab = 11,
+                             .layers = 3,
+                             .heads = 3,
+                             .width = 15,
+                             .ffn = 23,
+                             .context = 7,
+                             .dropout = 0.1,
+                             .arithmetic = arithmetic};
+    Decoder plain(settings);
+    const std::vector<at::Tensor> expected = losses_and_gradients(plain, settings.vocab);
+    for (const Recompute recompute : settings_of(arithmetic.fused)) {
+      settings.recompute = recompute;
+      Decoder model(settings);
+      expect_equal(losses_and_gradients(model, settings.vocab), expected);
+    }
   }
 }
 
@@ -100,7 +123,8 @@ Measured measured(const plan::DecoderShape& shape, Recompute recompute) {
                  .context = shape.sequence,
                  .dropout = shape.dropout ? 0.1 : 0.0,
                  .bias = shape.bias,
-                 .recompute = recompute});
+                 .recompute = recompute,
+                 .arithmetic = {shape.fused, shape.compute}});
   fill(model, 7);
   for (const at::Tensor& parameter : model.parameters()) {
     parameter.mutable_grad() = torch::zeros_like(parameter);
@@ -126,24 +150,69 @@ Measured measured(const plan::DecoderShape& shape, Recompute recompute) {
   return bytes;
 }
 
-TEST_P(ActivationBytesOf, TheCountIsTheForm) {
-  for (const Recompute recompute : kAll) {
+void expect_the_form(const plan::DecoderShape& shape) {
+  for (const Recompute recompute : settings_of(shape.fused)) {
     SCOPED_TRACE(static_cast<int>(recompute));
-    const plan::ActivationBytes form = plan::decoder_activation_bytes(GetParam().shape, recompute);
-    const Measured count = measured(GetParam().shape, recompute);
+    const plan::ActivationBytes form = plan::decoder_activation_bytes(shape, recompute);
+    const Measured count = measured(shape, recompute);
     EXPECT_EQ(count.kept, form.kept);
     EXPECT_EQ(count.peak, form.peak);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, ActivationBytesOf,
+TEST_P(ActivationBytesOf, TheCountIsTheForm) { expect_the_form(GetParam().shape); }
+
+class FusedActivationBytesOf : public ActivationBytesOf {};
+
+TEST_P(FusedActivationBytesOf, TheCountIsTheForm) {
+  for (const plan::ComputeType compute :
+       {plan::ComputeType::fp32, plan::ComputeType::bf16, plan::ComputeType::fp16}) {
+    if (compute == plan::ComputeType::bf16 && !kernels::has_bf16_products()) continue;
+    for (const bool dropout : {false, true}) {
+      SCOPED_TRACE(base::str(name_of(compute), dropout ? ", dropout" : ""));
+      plan::DecoderShape shape = GetParam().shape;
+      shape.dropout = dropout;
+      shape.fused = true;
+      shape.compute = compute;
+      expect_the_form(shape);
+    }
+  }
+}
+
+/// The plan has no kernels to ask.
+TEST_P(FusedActivationBytesOf, ScratchIsTheKernels) {
+  plan::DecoderShape shape = GetParam().shape;
+  shape.fused = true;
+  EXPECT_EQ(plan::detail::attention_scratch_bytes(shape),
+            4 * kernels::attention_scratch({.samples = shape.batch,
+                                            .sequence = shape.sequence,
+                                            .heads = shape.heads,
+                                            .kv_heads = shape.heads,
+                                            .width = shape.width / shape.heads}));
+  for (const plan::ComputeType compute : {plan::ComputeType::fp32, plan::ComputeType::bf16}) {
+    shape.compute = compute;
+    EXPECT_EQ(plan::detail::token_loss_scratch_bytes(shape),
+              4 * kernels::token_loss_scratch({.type = compute == plan::ComputeType::bf16
+                                                           ? kernels::OperandType::bf16
+                                                           : kernels::OperandType::fp32,
+                                               .rows = shape.batch * shape.sequence,
+                                               .width = shape.width,
+                                               .vocab = shape.vocab}));
+  }
+}
+
+constexpr auto kName = [](const auto& info) { return std::string(info.param.name); };
+
+const auto kShapes =
     testing::Values(Case{"TwelveLayers", {2, 32, 64, 4, 256, 12, 128, false, true}},
                     Case{"Odd", {3, 7, 15, 3, 23, 2, 11, true, true}},
                     Case{"Dropout", {2, 32, 64, 4, 256, 12, 128, true, true}},
                     Case{"LongSequence", {1, 128, 32, 4, 64, 4, 64, true, false}},
-                    Case{"LargeVocabulary", {2, 16, 32, 2, 128, 3, 2000, false, true}}),
-    [](const auto& info) { return info.param.name; });
+                    Case{"LargeVocabulary", {2, 16, 32, 2, 128, 3, 2000, false, true}},
+                    Case{"ManyTokens", {5, 128, 16, 2, 48, 2, 99, false, false}});
+
+INSTANTIATE_TEST_SUITE_P(Shapes, ActivationBytesOf, kShapes, kName);
+INSTANTIATE_TEST_SUITE_P(Shapes, FusedActivationBytesOf, kShapes, kName);
 
 }  // namespace
 }  // namespace lockstep::models

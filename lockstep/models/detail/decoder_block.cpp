@@ -12,6 +12,7 @@
 #include <ATen/ops/unbind.h>
 
 #include <cmath>
+#include <utility>
 
 #include "lockstep/base/planted_fault.h"
 #include "lockstep/fused/attention.h"
@@ -80,20 +81,21 @@ DecoderBlock::Stream DecoderBlock::stream_of(const at::Tensor& x) const {
 at::Tensor DecoderBlock::forward(const at::Tensor& x, const DecoderConstants& constants,
                                  const RankContext& context) const {
   const parallel::TensorGroup group = group_of(context);
-  const auto [y, normed] =
+  auto [y, normed] =
       ln_2_->after(group, x, attention(ln_1_->forward(group, x), constants, context));
-  return y + feed_forward(normed, constants.tokens, context);
+  return y + feed_forward(std::move(normed), constants.tokens, context);
 }
 
-at::Tensor DecoderBlock::attention(const at::Tensor& x, const DecoderConstants& constants,
+at::Tensor DecoderBlock::attention(at::Tensor x, const DecoderConstants& constants,
                                    const RankContext& context) const {
   const torch_inside::LayerScope layer(attn_path_);
   const parallel::TensorGroup group = group_of(context);
   const Stream stream = stream_of(x);
   std::vector<at::Tensor> mixed;
-  for (std::vector<at::Tensor> y =
-           attn_->in->by_rows(group, x, {.gather_again = settings_.gather_again});
-       at::Tensor & of_grain : y) {
+  std::vector<at::Tensor> y =
+      attn_->in->by_rows(group, x, {.gather_again = settings_.gather_again});
+  x.reset();  // products that read copies of it have theirs
+  for (at::Tensor& of_grain : y) {
     const int grain = group.place.local.lo + static_cast<int>(mixed.size());
     mixed.push_back(attend(std::move(of_grain), grain, stream, constants, context));
   }
@@ -180,12 +182,14 @@ at::Tensor DecoderBlock::core(const Heads& heads, int grain, int64_t samples,
   return at::bmm(shares, heads.v);
 }
 
-at::Tensor DecoderBlock::feed_forward(const at::Tensor& x, const GrainTokens& tokens,
+at::Tensor DecoderBlock::feed_forward(at::Tensor x, const GrainTokens& tokens,
                                       const RankContext& context) const {
   const torch_inside::LayerScope layer(mlp_path_);
   const parallel::TensorGroup group = group_of(context);
+  const Stream stream = stream_of(x);
   std::vector<at::Tensor> inner =
       mlp_->in->by_rows(group, x, {.gather_again = settings_.gather_again});
+  x.reset();
   for (at::Tensor& h : inner) {
     if (settings_.arithmetic.fused) {
       h = settings_.style == DecoderStyle::gpt2 ? fused::gelu(h) : fused::swiglu(h);
@@ -196,8 +200,8 @@ at::Tensor DecoderBlock::feed_forward(const at::Tensor& x, const GrainTokens& to
       h = at::silu(gate_up[0]) * gate_up[1];
     }
   }
-  return residual_dropout(mlp_->out->by_columns(group, inner), stream_of(x), tokens, mlp_path_,
-                          context);
+  const at::Tensor out = mlp_->out->by_columns(group, std::exchange(inner, {}));
+  return residual_dropout(out, stream, tokens, mlp_path_, context);
 }
 
 at::Tensor DecoderBlock::residual_dropout(const at::Tensor& x, const Stream& stream,
@@ -250,8 +254,8 @@ at::Tensor DecoderBlock::after_attention(const at::Tensor& x, const at::Tensor& 
     y = residual_dropout(attn_->out->by_columns(group, rows), stream, constants.tokens, attn_path_,
                          context);
   }
-  const auto [sum, normed] = ln_2_->after(group, x, y);
-  return sum + feed_forward(normed, constants.tokens, context);
+  auto [sum, normed] = ln_2_->after(group, x, y);
+  return sum + feed_forward(std::move(normed), constants.tokens, context);
 }
 
 /// Dropout of probabilities [n, G, rows, columns]: a row of a head is a run of the sample's

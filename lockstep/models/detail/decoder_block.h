@@ -24,7 +24,10 @@ namespace lockstep::models {
 
 /// What all layers read and none has a gradient of.
 struct DecoderConstants {
-  at::Tensor mask;     // [heads of a key * S, S]: 0, and -inf where a query would see a later key
+  int64_t sequence = 0;
+  // [heads of a key * S, S]: 0, and -inf where a query would see a later key. Of LibTorch's
+  // operators alone: the fused attention does not look there.
+  at::Tensor mask;
   RotaryTable rotary;  // of llama
   GrainTokens tokens;  // over context grains, which have no mask
 };
@@ -53,9 +56,9 @@ struct DecoderBlock final : torch::nn::Module {
   };
   Stream stream_of(const at::Tensor& x) const;
 
-  at::Tensor attention(const at::Tensor& x, const DecoderConstants& constants,
+  at::Tensor attention(at::Tensor x, const DecoderConstants& constants,
                        const RankContext& context) const;
-  at::Tensor feed_forward(const at::Tensor& x, const GrainTokens& tokens,
+  at::Tensor feed_forward(at::Tensor x, const GrainTokens& tokens,
                           const RankContext& context) const;
   at::Tensor residual_dropout(const at::Tensor& x, const Stream& stream, const GrainTokens& tokens,
                               const std::string& layer, const RankContext& context) const;
