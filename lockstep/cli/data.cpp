@@ -14,7 +14,9 @@
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/arguments.h"
+#include "lockstep/cli/data_pictures.h"
 #include "lockstep/files/austen.h"
+#include "lockstep/files/picture_file.h"
 #include "lockstep/files/token_data.h"
 #include "lockstep/files/tokenizer.h"
 #include "lockstep/files/tokenizer_files.h"
@@ -56,7 +58,7 @@ void refuse_other_data(const std::string& out, const std::string& source) {
 
 /// What `lockstep data prepare` was asked for.
 struct PrepareArguments {
-  std::string source;  // austen, tokenizers, text (with --from), or a path
+  std::string source;  // austen, fashion, tokenizers, text (with --from), or a path
   std::string from;
   std::string out;
   std::string tokenizer = "bytes";
@@ -147,6 +149,7 @@ int prepare_tokenizers(const PrepareArguments& arguments) {
 int prepare(const PrepareArguments& arguments) {
   const std::string& source = arguments.source;
   if (source == "austen") return prepare_austen(arguments);
+  if (source == "fashion") return prepare_fashion(arguments.from, arguments.out, arguments.force);
   if (source == "tokenizers") return prepare_tokenizers(arguments);
   if (source == "text") {
     if (arguments.from.empty()) {
@@ -157,11 +160,11 @@ int prepare(const PrepareArguments& arguments) {
   std::error_code error;
   const bool a_path = source.find_first_of("./") != std::string::npos;
   if (a_path || std::filesystem::exists(source, error)) return prepare_path(arguments, source);
-  const std::string near = base::nearest(source, {"austen", "text", "tokenizers"});
-  throw UsageError(base::str("lockstep data: there is no prepare ", source,
-                             "; there is austen, text and tokenizers, and no file or folder ",
-                             source, ".",
-                             near.empty() ? "" : base::str("\n  Did you mean ", near, "?")));
+  const std::string near = base::nearest(source, {"austen", "fashion", "text", "tokenizers"});
+  throw UsageError(
+      base::str("lockstep data: there is no prepare ", source,
+                "; there is austen, fashion, text and tokenizers, and no file or folder ", source,
+                ".", near.empty() ? "" : base::str("\n  Did you mean ", near, "?")));
 }
 
 /// Text as a person can read it on one line.
@@ -195,6 +198,7 @@ std::string beginning(const input::TokenFile& file, const std::optional<files::T
 }
 
 int inspect(const std::string& path, int64_t context, bool as_json) {
+  if (files::is_picture_file(path)) return inspect_pictures(path, as_json);
   const auto file = input::TokenFile::open(path);
   const auto meta = files::read_token_meta(path);
   const auto& layout = file->layout();
@@ -248,15 +252,20 @@ int data_command(const std::vector<std::string>& args) {
 
   PrepareArguments arguments;
   auto* make = app.add_subcommand(
-      "prepare", "Make a folder with train.bin and val.bin, or bring vocabulary files.");
-  make->add_option("SOURCE", arguments.source,
-                   "A text file, a .jsonl file, a folder of both; austen: six novels by Jane "
-                   "Austen; tokenizers: the vocabularies of r50k (gpt2), p50k, cl100k, o200k")
+      "prepare", "Make a folder of training and validation data, or bring vocabulary files.");
+  make->add_option(
+          "SOURCE", arguments.source,
+          "A text file, a .jsonl file, a folder of both; austen: six novels by Jane "
+          "Austen; fashion: the pictures of Fashion-MNIST; tokenizers: the vocabularies of "
+          "r50k (gpt2), p50k, cl100k, o200k")
       ->required();
   make->add_option("--out", arguments.out,
-                   "The folder to make (austen: data/austen; tokenizers: data/tokenizers)");
+                   "The folder to make (austen: data/austen; fashion: data/fashion; tokenizers: "
+                   "data/tokenizers)");
   make->add_option("--from", arguments.from,
                    "austen: the package r-cran-janeaustenr as FILE.deb, or its Rdata.rdb; "
+                   "fashion: the package dataset-fashion-mnist as FILE.deb, or a folder of its "
+                   "files; "
                    "tokenizers: a folder with the files or packages; text: the text");
   make->add_option("--tokenizer", arguments.tokenizer, "bytes, r50k (gpt2), p50k, cl100k or o200k")
       ->capture_default_str();
@@ -269,8 +278,9 @@ int data_command(const std::vector<std::string>& args) {
   std::string path;
   int64_t context = 128;
   bool as_json = false;
-  auto* look = app.add_subcommand("inspect", "What a token file holds.");
-  look->add_option("FILE", path, "A token file, such as data/austen/train.bin")->required();
+  auto* look = app.add_subcommand("inspect", "What a file of tokens or pictures holds.");
+  look->add_option("FILE", path, "Such as data/austen/train.bin, data/fashion/train.pictures")
+      ->required();
   look->add_option("--context", context, "Tokens in a window")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->capture_default_str();

@@ -3,6 +3,7 @@
 #include "lockstep/cli/arguments.h"
 #include "lockstep/cli/job.h"
 #include "lockstep/cli/run_folder.h"
+#include "lockstep/files/picture_file.h"
 #include "lockstep/input/token_file.h"
 
 namespace lockstep::cli {
@@ -14,7 +15,8 @@ int eval_command(const std::vector<std::string>& args) {
   bool json = false;
   CLI::App app("The validation loss of a run's last weights, or of a file's.", "lockstep eval");
   app.add_option("RUN|FILE", run_or_file, "a run folder or a safetensors file")->required();
-  app.add_option("--data", data, "token file (default: the validation data it was trained with)");
+  app.add_option("--data", data,
+                 "file of tokens or pictures (default: the validation data it was trained with)");
   add_ranks(app, ranks, "ranks (default 1); those beyond the micro-batches have nothing to do");
   app.add_flag("--json", json, "one object on stdout");
   if (!parse_arguments(app, args)) return 0;
@@ -22,7 +24,8 @@ int eval_command(const std::vector<std::string>& args) {
   const std::string weights = weights_of(run_or_file);
   launch::JobOptions job{.command = {worker_program(), "eval", weights}, .ranks = ranks};
   if (!data.empty()) {
-    input::TokenFile::open(data);  // found wrong here, once, instead of by each rank
+    // Found wrong here, once, instead of by each rank.
+    if (!files::is_picture_file(data)) input::TokenFile::open(data);
     job.command.insert(job.command.end(), {"--data", data});
   }
   if (json) job.command.push_back("--json");

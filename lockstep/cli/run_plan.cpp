@@ -89,9 +89,23 @@ std::string count_text(int64_t count, std::string_view word) {
   return base::str(base::with_commas(count), " ", word, count == 1 ? "" : "s");
 }
 
+/// What a step is over.
+std::string step_text(const plan::TrainConfig& config, const RunData& data) {
+  const int64_t samples = config.data.global_batch;
+  if (data.pictures) return count_text(samples, "picture");
+  return base::str(count_text(samples, "sequence"), " of ",
+                   count_text(config.model.context, "token"));
+}
+
 }  // namespace
 
 RunData open_data(const plan::TrainConfig& config) {
+  if (config.model.family == "resnet") {
+    return {.train = {},
+            .valid = {},
+            .pictures = files::PictureFile::open(config.data.train),
+            .valid_pictures = files::PictureFile::open(config.data.valid)};
+  }
   const RunData data{
       input::TrainingData::open(config.data.train, {.context = config.model.context,
                                                     .seed = static_cast<uint64_t>(config.run.seed),
@@ -110,8 +124,7 @@ RunData open_data(const plan::TrainConfig& config) {
 std::string run_plan_text(const plan::TrainConfig& config, int ranks, const RunData& data) {
   const StepPlan step(config, ranks);
   std::string text =
-      base::str("step      ", count_text(step.batch.global_batch, "sequence"), " of ",
-                count_text(config.model.context, "token"), ", in micro-batches of ",
+      base::str("step      ", step_text(config, data), ", in micro-batches of ",
                 step.batch.micro_batch, "\n", "leaves    ", step.batch.grains, ", of ",
                 count_text(step.batch.micro_batches_per_grain, "micro-batch"), " each\n");
   for (int rank = 0; rank < ranks; ++rank) {
@@ -124,8 +137,8 @@ std::string run_plan_text(const plan::TrainConfig& config, int ranks, const RunD
     std::string name = base::str("rank ", rank);
     name.resize(std::max<size_t>(10, name.size() + 1), ' ');
     text += base::str(name, leaves.size() == 1 ? "leaf " : "leaves ", base::joined(leaves),
-                      ": sequences ", base::joined(samples), " of each step",
-                      step.part_text(config, rank), "\n");
+                      data.pictures ? ": pictures " : ": sequences ", base::joined(samples),
+                      " of each step", step.part_text(config, rank), "\n");
   }
   text += base::str("run       ", count_text(config.run.steps, "step"));
   if (data.train) {
@@ -133,6 +146,13 @@ std::string run_plan_text(const plan::TrainConfig& config, int ranks, const RunD
                       " epochs\n", "training  ", config.data.train, ", ",
                       count_text(data.train->tokens(), "token"), "\n", "checking  ",
                       data.valid->path(), ", ", count_text(data.valid->size(), "token"));
+  }
+  if (data.pictures) {
+    text += base::str(", ", count_text(config.run.steps * config.data.global_batch, "picture"),
+                      "\n", "training  ", data.pictures->path(), ", ",
+                      count_text(data.pictures->shape().count, "picture"), "\n", "checking  ",
+                      data.valid_pictures->path(), ", ",
+                      count_text(data.valid_pictures->shape().count, "picture"));
   }
   return text + base::str("\n", "engine    ", config.comm.engine, "\n");
 }
@@ -156,6 +176,10 @@ nlohmann::json run_plan_json(const plan::TrainConfig& config, int ranks, const R
     plan["tokens"] = tokens_of(config);
     plan["train_tokens"] = data.train->tokens();
     plan["valid_tokens"] = data.valid->size();
+  }
+  if (data.pictures) {
+    plan["train_pictures"] = data.pictures->shape().count;
+    plan["valid_pictures"] = data.valid_pictures->shape().count;
   }
   return plan;
 }

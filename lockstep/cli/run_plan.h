@@ -6,15 +6,19 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/files/picture_file.h"
 #include "lockstep/input/training_data.h"
 #include "lockstep/plan/train_config.h"
 
 namespace lockstep::cli {
 
-/// The data of a run, open and looked at; null where a program of the user's own reads them.
+/// The data of a run, open and looked at: tokens or pictures, the others null; all null where a
+/// program of the user's own reads them.
 struct RunData {
   std::shared_ptr<const input::TrainingData> train;
   std::shared_ptr<const input::TokenFile> valid;
+  std::shared_ptr<const files::PictureFile> pictures = {};
+  std::shared_ptr<const files::PictureFile> valid_pictures = {};
 };
 
 /// Throws EnvironmentError: a file is not there, is shorter than one sequence, or holds ids that

@@ -72,6 +72,14 @@ std::string fetched(const std::string& folder) {
 
 }  // namespace
 
+std::string other_than_fashion(const std::string& folder) {
+  for (const Part& part : kParts) {
+    const std::string path = folder + "/" + part.name;
+    if (std::filesystem::exists(path) && sha256_of(path) != part.sha256) return path;
+  }
+  return "";
+}
+
 bool prepare_fashion(const std::string& from, const std::string& folder) {
   if (all_there(folder)) return false;
   std::filesystem::create_directories(folder);

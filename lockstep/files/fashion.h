@@ -19,4 +19,7 @@ inline constexpr std::array<const char*, 10> kFashionClasses = {
 /// broken, or holds other pictures.
 bool prepare_fashion(const std::string& from, const std::string& folder);
 
+/// The file in `folder` that would be written over and holds something else; empty: none does.
+std::string other_than_fashion(const std::string& folder);
+
 }  // namespace lockstep::files

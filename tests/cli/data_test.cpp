@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/tokenizer.h"
+#include "lockstep/files/picture_file.h"
 #include "lockstep/files/temp_folder.h"
 
 namespace lockstep::cli {
@@ -136,9 +137,9 @@ TEST_F(DataCommand, MistakesAreExitCode2) {
 
 TEST_F(DataCommand, WordsThatAreNotUnderstoodAreNamed) {
   output_of({"prepare", "foo"});
-  EXPECT_TRUE(
-      message_.starts_with("lockstep data: there is no prepare foo; there is austen, text and "
-                           "tokenizers, and no file or folder foo."))
+  EXPECT_TRUE(message_.starts_with(
+      "lockstep data: there is no prepare foo; there is austen, fashion, text and "
+      "tokenizers, and no file or folder foo."))
       << message_;
   output_of({"prepar", "austen"});
   EXPECT_TRUE(
@@ -197,6 +198,47 @@ class TokenizerCommand : public DataCommand {
     return output_of(args, tokenizer_command);
   }
 };
+
+TEST_F(DataCommand, ShowsPictures) {
+  const std::string path = folder_.file("some.pictures");
+  files::write_pictures(path, {.count = 3, .rows = 1, .columns = 2, .classes = 2},
+                        std::string("\0\1\1", 3), "abcdef");
+  const std::string seen = output_of({"inspect", path});
+  EXPECT_EQ(exit_code_, 0);
+  EXPECT_NE(seen.find("3 of 1 by 2 points"), std::string::npos) << seen;
+  EXPECT_NE(seen.find("2: 1, 2"), std::string::npos) << seen;
+  const auto json = nlohmann::json::parse(output_of({"inspect", path, "--json"}));
+  EXPECT_EQ(json["pictures"], 3);
+  EXPECT_EQ(json["by_class"], (std::vector<int>{1, 2}));
+  std::filesystem::resize_file(path, 36);
+  output_of({"inspect", path});
+  EXPECT_EQ(exit_code_, 3);
+  EXPECT_NE(message_.find("its header says 9 bytes"), std::string::npos) << message_;
+}
+
+TEST_F(DataCommand, PicturesOfAnotherSourceAreNoFashion) {
+  // Files that are IDX, belong together, and are not the ones that are known.
+  for (const char* part : {"train", "t10k"}) {
+    put(std::string(part) + "-labels-idx1-ubyte.gz", std::string("\0\0\10\1\0\0\0\1\3", 9));
+    put(std::string(part) + "-images-idx3-ubyte.gz",
+        std::string("\0\0\10\3\0\0\0\1\0\0\0\1\0\0\0\1x", 17));
+  }
+  const std::string out = folder_.file("made");
+  const auto prepare = [&](bool force) {
+    std::vector<std::string> args = {"prepare", "fashion", "--from", folder_.path(), "--out", out};
+    if (force) args.push_back("--force");
+    output_of(args);
+    return exit_code_;
+  };
+  EXPECT_EQ(prepare(false), 3);
+  EXPECT_NE(message_.find("other pictures than Fashion-MNIST: sha256"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(out + "/train.pictures"));
+  files::write_pictures(out + "/val.pictures", {.count = 1, .rows = 1, .columns = 1, .classes = 1},
+                        std::string(1, '\0'), "x");
+  EXPECT_EQ(prepare(false), 2);
+  EXPECT_NE(message_.find("--force"), std::string::npos) << message_;
+  EXPECT_EQ(prepare(true), 3);
+}
 
 TEST_F(TokenizerCommand, EncodesAndDecodes) {
   EXPECT_EQ(tokenizer({"encode", "a \xc3\xbc", "--tokenizer", "bytes"}), "97 32 195 188\n");
