@@ -76,6 +76,30 @@ TEST(RunningValues, OneResultOnEveryLayout) {
   });
 }
 
+/// In any other order the ones next to the large numbers are lost or kept otherwise.
+TEST(RunningValues, LeavesMeetInTheSumTree) {
+  constexpr double kMeans[kLeaves] = {1e16, 1, -1e16, 1, 1};
+  constexpr double kInTree = ((1e16 + 1) + (-1e16 + 1)) + 1;
+  constexpr double kInARow = (((1e16 + 1) - 1e16) + 1) + 1;
+  static_assert(kInTree == 1 && kInARow == 2);
+  test::on_ranks({1, 2, 3, 4}, [&](ProcessGroup& world) {
+    RunningValues running(/*momentum=*/1);
+    const at::Tensor mean = at::zeros({1}), variance = at::ones({1});
+    const int layer = running.add(mean, variance);
+    const int each = (kLeaves + world.size() - 1) / world.size();
+    for (int leaf = 0; leaf < kLeaves; ++leaf) {
+      if (leaf / each != world.rank()) continue;
+      running.see(layer, leaf, 0,
+                  {.count = 2,
+                   .mean = at::full({1}, kMeans[leaf], at::kDouble),
+                   .m2 = at::ones({1}, at::kDouble)});
+    }
+    running.update(world, kLeaves);
+    EXPECT_FLOAT_EQ(mean.item<float>(), static_cast<float>(kInTree / kLeaves));
+    world.barrier();
+  });
+}
+
 /// Algorithm 2 of the paper, in plain arithmetic.
 TEST(RunningValues, FollowTheFormula) {
   test::on_ranks({1}, [&](ProcessGroup& world) {

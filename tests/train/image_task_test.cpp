@@ -10,6 +10,7 @@
 #include "lockstep/train/detail/augment.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/model_file.h"
+#include "lockstep/train/state_copy.h"
 #include "tests/train/run_bits.h"
 #include "tests/train/tiny_run.h"
 
@@ -189,6 +190,19 @@ TEST(ImageTask, TheDigestHoldsRunningValues) {
   const plan::Digest before = digest_of(values);
   values[0].tensor[1] = 2;
   EXPECT_NE(digest_of(values), before);
+}
+
+TEST(ImageTask, GoingBackBringsRunningValuesBack) {
+  PictureRun run;
+  run.run_on(2, [](Trainer& trainer, int) {
+    StateCopy copy(trainer.state(), nullptr);
+    const std::string before = trainer.state().digest();
+    copy.keep(0);
+    trainer.run();
+    EXPECT_NE(trainer.state().digest(), before);
+    copy.bring_back();
+    EXPECT_EQ(trainer.state().digest(), before);
+  });
 }
 
 TEST(ImageTask, ItLearns) {
