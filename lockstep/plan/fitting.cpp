@@ -15,22 +15,12 @@ namespace lockstep::plan {
 namespace {
 
 int64_t activation_peak(const TrainConfig& config) {
-  const auto& m = config.model;
   // The form is that of one grain and one stage: others hold less of some things, twice of others.
-  if (m.family != "gpt2" || tensor_grains_of(config) > 1 || context_grains_of(config) > 1 ||
-      config.parallel.pipeline > 1) {
+  if (config.model.family != "gpt2" || tensor_grains_of(config) > 1 ||
+      context_grains_of(config) > 1 || config.parallel.pipeline > 1) {
     return 0;
   }
-  return decoder_activation_bytes({.batch = config.data.micro_batch,
-                                   .sequence = m.context,
-                                   .width = m.width,
-                                   .heads = m.heads,
-                                   .ffn = m.ffn > 0 ? m.ffn : 4 * m.width,
-                                   .layers = m.layers,
-                                   .vocab = resolved_vocab(config),
-                                   .dropout = m.dropout > 0,
-                                   .bias = m.bias},
-                                  recompute_of(config.memory.recompute))
+  return decoder_activation_bytes(decoder_shape_of(config), recompute_of(config.memory.recompute))
       .peak;
 }
 

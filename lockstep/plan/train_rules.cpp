@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/plan/batch_plan.h"
+#include "lockstep/plan/detail/kernel_rules.h"
 #include "lockstep/plan/detail/resnet_rules.h"
 #include "lockstep/plan/detail/setting_rules.h"
 #include "lockstep/plan/detail/step_rules.h"
@@ -333,6 +334,7 @@ std::vector<Lack> lacks_of_mlp(const TrainConfig& config) {
        "has no attention, which memory.recompute = \"selective\" computes again; \"block\" does "
        "so for each hidden layer",
        {{"memory.recompute", "block"}}},
+      {config.precision.compute != "fp32", "computes in fp32", {{"precision.compute", "fp32"}}},
       {config.model.kv_heads != 0 || config.model.rope_theta != usual.model.rope_theta,
        "has neither model.kv_heads nor model.rope_theta, which are of the family llama",
        {{"model.kv_heads", "0"}, {"model.rope_theta", get_key(usual, "model.rope_theta")}}},
@@ -415,6 +417,7 @@ void check(const TrainConfig& config, int ranks) {
   } else if (is_family(config.model.family)) {
     check_no_resnet(config);
   }
+  if (has_heads) check_kernels(config);
   check_family(config);
   const auto parts =
       static_cast<int>(config.parallel.pipeline * config.parallel.context * config.parallel.tensor);

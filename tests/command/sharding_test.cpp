@@ -30,7 +30,7 @@ TEST(ShardingOfARun, HasOneDigestInEveryLayout) {
       {4, {"parallel.shard=zero3", "parallel.prefetch=0"}},
       {4, {"parallel.shard=zero3", "parallel.prefetch=2", "parallel.replicas=2"}},
       {3, {"parallel.shard=zero3", "memory.recompute=block"}},
-      {2, {"parallel.shard=zero3", "memory.offload=disk", "memory.recompute=selective"}},
+      {2, {"parallel.shard=zero3", "memory.offload=disk", "memory.recompute=block"}},
       {2, {"memory.offload=disk", "memory.offload_kinds=optimizer+activations"}},
       {3, {"parallel.shard=zero2", "memory.offload=disk", "comm.engine=threads"}},
   };

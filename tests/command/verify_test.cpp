@@ -49,7 +49,8 @@ TEST(Verify, LayoutsOfEveryKindComputeWhatOneRankComputes) {
   expect_equal(2, {"parallel.tensor=2", "parallel.sequence=true"});
   expect_equal(4, {"parallel.pipeline=2", "parallel.tensor=2", "numerics.tensor_grains=4"});
   expect_equal(4, {"parallel.pipeline=2", "parallel.schedule=interleaved", "parallel.chunks=2"});
-  expect_equal(4, {"parallel.shard=zero3", "parallel.replicas=2", "memory.recompute=selective"});
+  expect_equal(4, {"parallel.shard=zero3", "parallel.replicas=2", "memory.recompute=selective",
+                   "numerics.kernels=aten"});
   expect_equal(4, {"parallel.context=2", "parallel.shard=zero3", "numerics.context_grains=3",
                    "model.context=126"});
 }

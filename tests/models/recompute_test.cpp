@@ -209,7 +209,9 @@ const auto kShapes =
                     Case{"Dropout", {2, 32, 64, 4, 256, 12, 128, true, true}},
                     Case{"LongSequence", {1, 128, 32, 4, 64, 4, 64, true, false}},
                     Case{"LargeVocabulary", {2, 16, 32, 2, 128, 3, 2000, false, true}},
-                    Case{"ManyTokens", {5, 128, 16, 2, 48, 2, 99, false, false}});
+                    Case{"ManyTokens", {5, 128, 16, 2, 48, 2, 99, false, false}},
+                    Case{"ManySequences", {40, 8, 32, 4, 32, 3, 50, false, true}},
+                    Case{"WideInside", {1, 4, 48, 2, 512, 3, 16, false, true}});
 
 INSTANTIATE_TEST_SUITE_P(Shapes, ActivationBytesOf, kShapes, kName);
 INSTANTIATE_TEST_SUITE_P(Shapes, FusedActivationBytesOf, kShapes, kName);

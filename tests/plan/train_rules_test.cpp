@@ -107,17 +107,34 @@ TEST(ConfigRules, LR_1_ScalingNeedsTheBatchItScalesFrom) {
                   "not refused");
 }
 
-TEST(ConfigRules, SelectiveRecomputeNeedsAttention) {
-  const auto change = [](const char* family, const char* recompute) {
+TEST(ConfigRules, SelectiveRecomputeNeedsAttentionThatKeepsScores) {
+  const auto change = [](const char* family, const char* recompute, const char* kernels = "fused") {
     return [=](TrainConfig& c) {
       c.model.family = family;
       c.model.tied = false;
       c.memory.recompute = recompute;
+      c.numerics.kernels = kernels;
     };
   };
   expect_contains(refusal_of(change("mlp", "selective")), "--set memory.recompute=block");
   expect_contains(refusal_of(change("mlp", "block")), "not refused");
-  expect_contains(refusal_of(change("gpt2", "selective")), "not refused");
+  expect_contains(refusal_of(change("gpt2", "selective", "aten")), "not refused");
+  const std::string fused = refusal_of(change("gpt2", "selective"));
+  expect_contains(fused, "wants numerics.kernels = \"aten\"");
+  expect_contains(fused, "--set memory.recompute=block");
+  expect_contains(refusal_of(change("gpt2", "block")), "not refused");
+}
+
+TEST(ConfigRules, TypesOtherThanFp32NeedTheFusedKernels) {
+  const auto change = [](const char* kernels, const char* compute) {
+    return [=](TrainConfig& c) {
+      c.numerics.kernels = kernels;
+      c.precision.compute = compute;
+    };
+  };
+  expect_contains(refusal_of(change("fused", "bf16")), "not refused");
+  expect_contains(refusal_of(change("aten", "fp32")), "not refused");
+  expect_contains(refusal_of(change("aten", "bf16")), "--set numerics.kernels=fused");
 }
 
 /// Takes the first offer of each refusal, until there is none: how many there were.
@@ -156,6 +173,7 @@ TEST(ConfigRules, OneRefusalSaysAllThatAnMlpHasNot) {
   EXPECT_EQ(refusals(mlp({{"model.tied", "false"}}), 2), 0);
   EXPECT_EQ(refusals(mlp({}), 2), 1);
   EXPECT_EQ(refusals(mlp({{"memory.recompute", "selective"}}), 2), 1);
+  EXPECT_EQ(refusals(mlp({{"precision.compute", "bf16"}}), 2), 1);
   EXPECT_EQ(refusals(mlp({{"model.kv_heads", "2"}}), 2), 1);
   EXPECT_EQ(refusals(mlp({{"parallel.pipeline", "2"}, {"parallel.tensor", "2"}}), 4), 1);
   EXPECT_EQ(refusals(mlp({{"parallel.schedule", "zero-bubble-v"}, {"parallel.stages", "2,2"}}), 1),

@@ -66,6 +66,7 @@ Job drawn(Draw& draw) {
   c.data.global_batch = c.data.micro_batch * draw.of<int64_t>({4, 6, 12, 16, 48});
   c.numerics.grains = draw.of<int64_t>({0, 0, 4, 6});
   c.memory.recompute = draw.of<std::string>({"none", "selective", "block"});
+  if (c.memory.recompute == "selective") c.numerics.kernels = "aten";
   c.memory.offload = draw.of<std::string>({"none", "none", "disk"});
   c.optim.grad_clip = draw.of<double>({0, 1});
   return run;
