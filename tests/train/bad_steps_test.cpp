@@ -103,6 +103,7 @@ TEST(BadSteps, TrustRatiosOfAStepThatIsLeftOutAreNotTaken) {
 /// Not planted: gradients of 16 bits under a scale that is far too large.
 TEST(BadSteps, AScaleThatIsTooLargeIsHalvedOnEveryRank) {
   BadRun run;
+  run.config.optim.name = "sgd";  // AdamW's steps are as large whatever gradients are multiplied by
   run.config.run.steps = 12;
   const nlohmann::json exact = run.run_with({}, "");
   run.config.precision.compute = "fp16";
@@ -213,6 +214,34 @@ TEST(BadSteps, ALeapOfTheLossIsLeftOutOrUndone) {
       });
     }
   }
+}
+
+TEST(StateCopy, BringsBackMastersMomentsAverageAndCount) {
+  BadRun run;
+  run.config.parallel.shard = "zero1";
+  run.run_on(2, [](Trainer& trainer, int) {
+    trainer.run();
+    ModelState& state = trainer.state();
+    ParamAverage average(state, 0.5);
+    StateCopy copy(state, &average);
+    optim::Updater& optimizer = state.optimizer();
+    float* const numbers[] = {state.params().master(state.params().pieces().back()),
+                              optimizer.moment_to_write(0, 1), optimizer.moment_to_write(1, 1),
+                              average.values().data()};
+    std::vector<float> before;
+    for (const float* number : numbers) before.push_back(*number);
+    const std::string digest = state.digest();
+    const int64_t steps = optimizer.steps_taken();
+    copy.keep(steps);
+    for (float* number : numbers) *number += 1;
+    optimizer.set_steps_taken(77);
+    state.publish();
+    EXPECT_NE(state.digest(), digest);
+    copy.bring_back();
+    for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(*numbers[i], before[i]) << i;
+    EXPECT_EQ(optimizer.steps_taken(), steps);
+    EXPECT_EQ(state.digest(), digest);
+  });
 }
 
 TEST(StateCopy, HoldsWhatIsPlanned) {

@@ -88,6 +88,23 @@ TEST(BatchRampRun, EachSizeIsARunOfThatSize) {
   EXPECT_EQ(ramp["loss"], small["loss"]);
 }
 
+/// Text is read on where the size before ended. Weights that stay make losses those of the samples.
+TEST(BatchRampRun, ASizeBeginsBehindTheSamplesBeforeIt) {
+  RampRun run;
+  run.config.optim.lr = 1e-30;
+  run.config.data.global_batch = 8;
+  run.config.data.ramp_steps = 2;
+  run.config.run.steps = 3;  // samples 0-3, 4-7, 8-15
+  const nlohmann::json ramp = run.run_with({});
+  run.config.data.ramp_from = 0;
+  run.config.data.ramp_steps = 0;
+  run.config.run.steps = 2;  // 0-7, 8-15
+  const nlohmann::json plain = run.run_with({});
+  EXPECT_EQ(ramp["loss"], plain["loss"]);
+  run.config.run.steps = 3;
+  EXPECT_NE(run.run_with({})["loss"], plain["loss"]);
+}
+
 /// Of a task of our own, that keeps the numbers of its samples.
 TEST(BatchRampRun, SeesEachSampleOnce) {
   struct Counter final : Task {

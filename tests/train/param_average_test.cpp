@@ -99,6 +99,14 @@ TEST(ParamAverage, FollowsItsEquation) {
   });
 }
 
+/// Of which nearly nothing stays, it is the parameters: each step has updated it.
+TEST(ParamAverage, FollowsTheParameters) {
+  AverageRun run;
+  run.config.optim.ema = 1e-7;
+  const nlohmann::json summary = run.run_with({});
+  EXPECT_NEAR(summary["val_loss_ema"].get<double>(), summary["val_loss"].get<double>(), 1e-5);
+}
+
 TEST(ParamAverage, IsSavedBesideTheParameters) {
   AverageRun run;
   run.config.parallel.shard = "zero2";
