@@ -1,11 +1,11 @@
 // What memory.recompute costs and saves: forward and backward of one micro-batch of the decoder
-// with none, selective and block, in turns, in one thread.
+// with none, selective (of LibTorch's kernels) and block, in turns, in one thread.
 //
 //   OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 build/bin/bench_recompute_cost [ROUNDS]
 //
 // A line a setting: bytes at the peak as counted and as planned; processor times as least, median
-// and largest of the rounds; and how much more a step takes than without recompute, in forwards of
-// the same round.
+// and largest of the rounds; and how much more a step takes than without recompute by the same
+// kernels, in forwards of the same round.
 
 #include <time.h>
 #include <torch/torch.h>
@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/kernels/gemm.h"
 #include "lockstep/memory/account.h"
 #include "lockstep/memory/counting_allocator.h"
 #include "lockstep/models/decoder.h"
@@ -26,7 +27,27 @@ namespace {
 
 using namespace lockstep;
 
-constexpr std::array kSettings = {"none", "selective", "block"};
+struct Setting {
+  const char* name;
+  fused::Arithmetic by;
+  plan::Recompute recompute;
+  size_t none;  // which setting is the same without recompute
+};
+
+std::vector<Setting> settings() {
+  using plan::Recompute;
+  std::vector<Setting> all = {{"aten, none", {}, Recompute::none, 0},
+                              {"aten, selective", {}, Recompute::selective, 0},
+                              {"aten, block", {}, Recompute::block, 0},
+                              {"fused, none", {.fused = true}, Recompute::none, 3},
+                              {"fused, block", {.fused = true}, Recompute::block, 3}};
+  if (!kernels::has_bf16_products()) return all;
+  const fused::Arithmetic bf16{.fused = true, .compute = plan::ComputeType::bf16};
+  all.push_back({"fused bf16, none", bf16, Recompute::none, 5});
+  all.push_back({"fused bf16, block", bf16, Recompute::block, 5});
+  return all;
+}
+
 // The preset small.
 constexpr plan::DecoderShape kShape{.batch = 4,
                                     .sequence = 256,
@@ -48,15 +69,16 @@ double processor_ms() {
   return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
 }
 
-std::shared_ptr<models::Decoder> decoder(const char* setting) {
-  auto model = std::make_shared<models::Decoder>(
-      models::DecoderSettings{.vocab = kShape.vocab,
-                              .layers = kShape.layers,
-                              .heads = kShape.heads,
-                              .width = kShape.width,
-                              .ffn = kShape.ffn,
-                              .context = kShape.sequence,
-                              .recompute = plan::recompute_of(setting)});
+std::shared_ptr<models::Decoder> decoder(const Setting& setting) {
+  auto model =
+      std::make_shared<models::Decoder>(models::DecoderSettings{.vocab = kShape.vocab,
+                                                                .layers = kShape.layers,
+                                                                .heads = kShape.heads,
+                                                                .width = kShape.width,
+                                                                .ffn = kShape.ffn,
+                                                                .context = kShape.sequence,
+                                                                .recompute = setting.recompute,
+                                                                .arithmetic = setting.by});
   const at::NoGradGuard guard;
   for (at::Tensor& parameter : model->parameters()) {
     parameter.normal_(0, 0.02);
@@ -94,9 +116,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   const at::Tensor ids = torch::randint(kShape.vocab, {kShape.batch, kShape.sequence});
+  const std::vector<Setting> all = settings();
   std::vector<std::shared_ptr<models::Decoder>> models;
   std::vector<int64_t> peaks;
-  for (const char* setting : kSettings) {
+  for (const Setting& setting : all) {
     models.push_back(decoder(setting));
     step(*models.back(), ids);
     const int64_t before = memory::tensor_memory().current_bytes;
@@ -104,23 +127,27 @@ int main(int argc, char** argv) {
     step(*models.back(), ids);
     peaks.push_back(memory::tensor_memory().peak_bytes - before);
   }
-  std::vector<std::vector<Times>> times(kSettings.size());
+  std::vector<std::vector<Times>> times(all.size());
   for (int round = 0; round < rounds; ++round) {
-    for (size_t i = 0; i < kSettings.size(); ++i) times[i].push_back(step(*models[i], ids));
+    for (size_t i = 0; i < all.size(); ++i) times[i].push_back(step(*models[i], ids));
   }
   std::printf(
-      "| recompute | peak, MiB | planned | step, processor ms | more than none, forwards |\n");
+      "| kernels, recompute | peak, MiB | planned | step, processor ms | more than none, forwards "
+      "|\n");
   std::printf("|---|---|---|---|---|\n");
-  for (size_t i = 0; i < kSettings.size(); ++i) {
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Setting& setting = all[i];
     std::vector<double> steps, more;
     for (size_t round = 0; round < times[i].size(); ++round) {
+      const Times& none = times[setting.none][round];
       steps.push_back(times[i][round].step_ms);
-      more.push_back((times[i][round].step_ms - times[0][round].step_ms) /
-                     times[0][round].forward_ms);
+      more.push_back((times[i][round].step_ms - none.step_ms) / none.forward_ms);
     }
-    const auto planned =
-        plan::decoder_activation_bytes(kShape, plan::recompute_of(kSettings[i])).peak;
-    std::printf("| %s | %.1f | %.1f | %s | %s |\n", kSettings[i],
+    plan::DecoderShape shape = kShape;
+    shape.fused = setting.by.fused;
+    shape.compute = setting.by.compute;
+    const int64_t planned = plan::decoder_activation_bytes(shape, setting.recompute).peak;
+    std::printf("| %s | %.1f | %.1f | %s | %s |\n", setting.name,
                 static_cast<double>(peaks[i]) / (1 << 20), static_cast<double>(planned) / (1 << 20),
                 spread(steps, "%.0f").c_str(), spread(more, "%.2f").c_str());
   }

@@ -145,15 +145,9 @@ TEST(Pipeline, MicroBatchesInFlightAreThePlans) {
 /// last stage also the head. The result that it hands on is the next one's input.
 int64_t bytes_of_a_micro_batch(const plan::TrainConfig& config, int stage) {
   const auto kept = [&](int64_t layers) {
-    return plan::decoder_activation_bytes({.batch = config.data.micro_batch,
-                                           .sequence = config.model.context,
-                                           .width = config.model.width,
-                                           .heads = config.model.heads,
-                                           .ffn = plan::feed_forward_width(config),
-                                           .layers = layers,
-                                           .vocab = plan::resolved_vocab(config)},
-                                          plan::Recompute::none)
-        .kept;
+    plan::DecoderShape shape = plan::decoder_shape_of(config);
+    shape.layers = layers;
+    return plan::decoder_activation_bytes(shape, plan::Recompute::none).kept;
   };
   const int64_t layers = config.model.layers / config.parallel.pipeline;
   return stage + 1 == config.parallel.pipeline ? kept(layers) : kept(layers + 1) - kept(1);

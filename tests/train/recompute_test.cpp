@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
+#include "lockstep/kernels/gemm.h"
 #include "lockstep/memory/counting_allocator.h"
 #include "lockstep/plan/activation_bytes.h"
 #include "tests/train/tiny_run.h"
@@ -13,7 +15,7 @@ namespace {
 
 using testing::TinyRun;
 
-void expect_same_bits(TinyRun& run, std::initializer_list<const char*> settings) {
+void expect_same_bits(TinyRun& run, const std::vector<const char*>& settings) {
   run.config.memory.recompute = "none";
   const nlohmann::json plain = run.run(1);
   for (const char* setting : settings) {
@@ -27,6 +29,22 @@ void expect_same_bits(TinyRun& run, std::initializer_list<const char*> settings)
   }
 }
 
+/// In which kernels and type a decoder computes, and what it may compute again.
+struct Computed {
+  const char* kernels;
+  const char* compute;
+  std::vector<const char*> recompute;
+};
+
+/// bf16 where the processor has it.
+std::vector<Computed> computed() {
+  std::vector<Computed> all = {{"aten", "fp32", {"none", "selective", "block"}},
+                               {"fused", "fp32", {"none", "block"}},
+                               {"fused", "fp16", {"none", "block"}}};
+  if (kernels::has_bf16_products()) all.push_back({"fused", "bf16", {"none", "block"}});
+  return all;
+}
+
 TEST(RecomputeRun, KeepsTheBitsOfADecoder) {
   TinyRun run;
   ASSERT_TRUE(run.config.model.tied);
@@ -35,7 +53,12 @@ TEST(RecomputeRun, KeepsTheBitsOfADecoder) {
   run.config.numerics.grains = 4;
   run.config.comm.bucket_mb = 0.01;  // reduced while backward runs
   run.config.comm.first_bucket_mb = 0.001;
-  expect_same_bits(run, {"selective", "block"});
+  for (const Computed& by : computed()) {
+    SCOPED_TRACE(std::string(by.kernels) + " " + by.compute);
+    run.config.numerics.kernels = by.kernels;
+    run.config.precision.compute = by.compute;
+    expect_same_bits(run, {by.recompute.begin() + 1, by.recompute.end()});
+  }
 }
 
 TEST(RecomputeRun, KeepsTheBitsOfAnMlp) {
@@ -53,25 +76,21 @@ TEST(RecomputeRun, PeakIsThePlans) {
   run.config.model.layers = 12;
   run.config.model.context = 32;
   run.config.model.dropout = 0.1;
-  const auto& model = run.config.model;
-  const plan::DecoderShape shape{.batch = run.config.data.micro_batch,
-                                 .sequence = model.context,
-                                 .width = model.width,
-                                 .heads = model.heads,
-                                 .ffn = 4 * model.width,
-                                 .layers = model.layers,
-                                 .vocab = model.vocab,
-                                 .dropout = true,
-                                 .bias = model.bias};
-  for (const char* setting : {"none", "selective", "block"}) {
-    run.config.memory.recompute = setting;
-    const nlohmann::json summary = run.run(1);
-    const auto planned = static_cast<double>(
-        plan::decoder_activation_bytes(shape, plan::recompute_of(setting)).peak);
-    const double counted = summary["ranks"][0]["peak_bytes"]["activations"];
-    // Over the form: token ids, targets, the causal mask, and losses in fp64.
-    EXPECT_GE(counted, planned) << setting;
-    EXPECT_LT(counted, 1.05 * planned) << setting;
+  for (const Computed& by : computed()) {
+    run.config.numerics.kernels = by.kernels;
+    run.config.precision.compute = by.compute;
+    for (const char* setting : by.recompute) {
+      SCOPED_TRACE(std::string(by.kernels) + " " + by.compute + " " + setting);
+      run.config.memory.recompute = setting;
+      const nlohmann::json summary = run.run(1);
+      const plan::DecoderShape shape = plan::decoder_shape_of(run.config);
+      const auto planned = static_cast<double>(
+          plan::decoder_activation_bytes(shape, plan::recompute_of(setting)).peak);
+      const double counted = summary["ranks"][0]["peak_bytes"]["activations"];
+      // Over the form: token ids, targets, the causal mask, and losses in fp64.
+      EXPECT_GE(counted, planned);
+      EXPECT_LT(counted, 1.05 * planned);
+    }
   }
 }
 
