@@ -30,7 +30,7 @@ TrainConfig preset(const std::string& name) {
     return config;
   }
   if (name == "fashion") {
-    config.run.steps = 2'345;  // five epochs
+    config.run.steps = 3'752;  // eight epochs
     config.run.check_every = 500;
     config.model.family = "resnet";
     config.model.layers = 1;

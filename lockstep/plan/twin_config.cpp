@@ -111,8 +111,7 @@ TrainConfig twin_of(const TrainConfig& config, int ranks) {
   if (config.model.family == "resnet") {
     throw UsageError(
         "model.family = \"resnet\" has no twin: twins learn text.\n  This fits: --set "
-        "model.family=gpt2, with the defaults of its model and data, which verifies the layout. A "
-        "small residual network on several layouts is what tests/train/image_task_test.cpp runs.");
+        "model.family=gpt2, with the defaults of its model and data, which verifies the layout.");
   }
   const TrainConfig usual;
   TrainConfig twin = config;

@@ -52,8 +52,9 @@ TEST(TrainConfig, TheTableReachesEveryMember) {
     TrainConfig config;
     const nlohmann::json before = to_json(config);
     bool set = false;
-    for (const char* value : {"3", "0.25", "false", "true", "linear", "threads", "mlp", "text",
-                              "bytes", "lamb", "halving", "zero2", "always", "block", "disk"}) {
+    for (const char* value : {"3",    "0.25",  "false", "true",    "linear", "threads", "mlp",
+                              "text", "bytes", "lamb",  "halving", "zero2",  "always",  "block",
+                              "disk", "batch", "skip",  "bf16",    "4",      "aten"}) {
       try {
         set_key(config, changed.name, value);
         set = true;

@@ -40,6 +40,7 @@ constexpr Lack kLacks[] = {
     {"model.init_std", "starts by He's rule"},
     {"data.tokenizer", "reads pictures"},
     {"precision.compute", "computes in fp32"},
+    {"numerics.kernels", "computes by LibTorch's operators, always"},
 };
 
 void check_lacks(const TrainConfig& config) {
