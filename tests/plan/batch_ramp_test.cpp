@@ -43,6 +43,10 @@ TEST(BatchRamp, NoSampleIsLeftOutOrSeenTwice) {
         next += stage.batch.global_batch;
       }
       EXPECT_EQ(ramp.at(0).batch.global_batch, from);
+      // Sizes for which there are too few steps have no stage.
+      for (size_t i = 1; i < ramp.stages.size(); ++i) {
+        EXPECT_LT(ramp.stages[i - 1].first_step, ramp.stages[i].first_step);
+      }
       EXPECT_EQ(ramp.at(steps).batch.global_batch, 16);
       EXPECT_LT(ramp.at(steps - 1).batch.global_batch, 16);
     }
