@@ -10,6 +10,7 @@
 #include "lockstep/base/planted_fault.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/weight_queue.h"
+#include "lockstep/plan/compute_type.h"
 #include "lockstep/plan/context_place.h"
 #include "lockstep/plan/tensor_place.h"
 
@@ -37,6 +38,7 @@ struct RankContext {
   std::shared_ptr<WeightQueue> weight_queue;
   /// Told what each layer gives, if somebody wants to compare runs (train/witness_recorder.h).
   std::function<void(std::string_view layer, const at::Tensor& x)> see_activation = {};
+  plan::Arithmetic arithmetic = {};  // of Lockstep's layers
   uint64_t seed = 0;
   bool training = true;  // dropout is active
 

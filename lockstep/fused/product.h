@@ -25,11 +25,7 @@
 
 namespace lockstep::fused {
 
-/// What the layers of a run compute with: a part of its identity.
-struct Arithmetic {
-  bool fused = false;  // false: LibTorch's operators
-  plan::ComputeType compute = plan::ComputeType::fp32;
-};
+using plan::Arithmetic;
 
 /// As numerics.kernels and precision.compute say.
 Arithmetic arithmetic_of(const plan::TrainConfig& config);

@@ -86,11 +86,6 @@ at::Tensor slice_major(const at::Tensor& x_BS, int64_t grains) {
   return x_BS.reshape({x_BS.size(0), grains, -1}).transpose(0, 1).contiguous();
 }
 
-/// The other way round, of a number for each token.
-at::Tensor by_sample(const at::Tensor& of_tokens, at::IntArrayRef slice_major_sizes) {
-  return of_tokens.view(slice_major_sizes).transpose(0, 1).reshape({-1});
-}
-
 /// Without what says which grain it is.
 std::string logical_path(const std::string& path) { return path.substr(0, path.find('@')); }
 
@@ -220,27 +215,17 @@ std::vector<at::Tensor> Decoder::head(const Weights& weights, const at::Tensor& 
 
 at::Tensor Decoder::losses(const Weights& weights, const at::Tensor& x,
                            const at::Tensor& targets_BS, const RankContext& context) const {
-  const int64_t T = settings_.tensor.grains;
-  const fused::Arithmetic& arithmetic = settings_.arithmetic;
-  // What fp16 would round are the logits' gradients: the head is a layer of its own there.
-  if (arithmetic.fused && arithmetic.compute != plan::ComputeType::fp16) {
-    const parallel::TensorGroup group = group_of(context);
-    const at::Tensor y = weights.ln_f->forward(group, x);
-    const torch_inside::LayerScope layer("loss");
-    const std::vector<at::Tensor>& of_grains = weights.lm_head->weights;
-    if (T == 1) return parallel::head_losses(group, y, of_grains[0], targets_BS);
-    const at::Tensor targets = slice_major(targets_BS, T);
-    return by_sample(parallel::vocab_head_losses(group, y, of_grains, targets, settings_.vocab),
-                     targets.sizes());
-  }
-  std::vector<at::Tensor> logits = head(weights, x, context);
-  if (T == 1) return losses_of(std::exchange(logits[0], {}), targets_BS);
+  const parallel::TensorGroup group = group_of(context);
+  const at::Tensor y = weights.ln_f->forward(group, x);
   const torch_inside::LayerScope layer("loss");
-  for (at::Tensor& l : logits) l = l.flatten(0, -2);
+  const auto of = [&](const at::Tensor& targets) {
+    return parallel::head_losses(group, y, weights.lm_head->weights, targets.reshape({-1}),
+                                 settings_.vocab, {.gather_again = settings_.gather_again});
+  };
+  const int64_t T = settings_.tensor.grains;
+  if (T == 1) return of(targets_BS);
   const at::Tensor targets = slice_major(targets_BS, T);
-  return by_sample(
-      parallel::vocab_cross_entropy(group_of(context), logits, targets.view({-1}), settings_.vocab),
-      targets.sizes());
+  return of(targets).view(targets.sizes()).transpose(0, 1).reshape({-1});
 }
 
 at::Tensor Decoder::logits(const at::Tensor& ids_BS, const RankContext& context) {

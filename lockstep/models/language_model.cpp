@@ -11,15 +11,19 @@
 
 namespace lockstep::models {
 
-at::Tensor LanguageModel::token_losses(const at::Tensor& ids_BS, const at::Tensor& targets_BS,
-                                       const RankContext& context) {
-  return losses_of(logits(ids_BS, context), targets_BS);
-}
+namespace {
 
 at::Tensor losses_of(const at::Tensor& logits_BSV, const at::Tensor& targets_BS) {
   const torch_inside::LayerScope layer("loss");
   return at::cross_entropy_loss(logits_BSV.flatten(0, 1), targets_BS.reshape({-1}), /*weight=*/{},
                                 at::Reduction::None);
+}
+
+}  // namespace
+
+at::Tensor LanguageModel::token_losses(const at::Tensor& ids_BS, const at::Tensor& targets_BS,
+                                       const RankContext& context) {
+  return losses_of(logits(ids_BS, context), targets_BS);
 }
 
 at::Tensor LanguageModel::run_chunk(int chunk, const at::Tensor& in, const at::Tensor& targets_BS,

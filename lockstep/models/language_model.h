@@ -48,9 +48,6 @@ class LanguageModel : public torch::nn::Module {
   virtual double flops_per_token() const = 0;
 };
 
-/// The loss of each token, [B * S], of logits [B, S, V].
-at::Tensor losses_of(const at::Tensor& logits_BSV, const at::Tensor& targets_BS);
-
 /// What of a model a rank holds.
 struct ModelPart {
   std::vector<plan::ModelChunk> chunks;  // empty: all of it

@@ -1,6 +1,5 @@
 #include "lockstep/parallel/layers.h"
 
-#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 
@@ -9,11 +8,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/parallel/tensor/column_linear.h"
-#include "lockstep/parallel/tensor/linear.h"
 #include "lockstep/parallel/tensor/row_linear.h"
 #include "lockstep/parallel/tensor/slice_norm.h"
-#include "lockstep/parallel/tensor/vocab_cross_entropy.h"
 #include "lockstep/parallel/tensor/vocab_embedding.h"
+#include "lockstep/parallel/tensor/vocab_head.h"
 
 namespace lockstep {
 namespace {
@@ -141,15 +139,8 @@ VocabHead::VocabHead(int64_t width, int64_t vocab, std::optional<Tied> tie) : vo
 
 at::Tensor VocabHead::losses(const at::Tensor& x, const at::Tensor& targets) const {
   const auto group = parallel::TensorGroup::of(context());
-  if (group.grains() == 1) {
-    const at::Tensor logits = parallel::linear(group, x, weights().front(), {});
-    return at::cross_entropy_loss(logits.flatten(0, -2), targets.reshape({-1}), /*weight=*/{},
-                                  at::Reduction::None);
-  }
-  std::vector<at::Tensor> logits = parallel::column_linear(group, x, weights(), {});
-  for (at::Tensor& grain : logits) grain = grain.flatten(0, -2);
-  return parallel::vocab_cross_entropy(group, logits,
-                                       by_slices(targets, group.grains()).reshape({-1}), vocab_);
+  const at::Tensor of_rows = group.grains() == 1 ? targets : by_slices(targets, group.grains());
+  return parallel::head_losses(group, x, weights(), of_rows.reshape({-1}), vocab_);
 }
 
 }  // namespace lockstep

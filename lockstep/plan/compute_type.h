@@ -23,4 +23,10 @@ constexpr ComputeType parse_compute_type(std::string_view name) {
   return static_cast<ComputeType>(i);
 }
 
+/// What the layers of a run compute with: a part of its identity.
+struct Arithmetic {
+  bool fused = false;  // Lockstep's kernels and oneDNN; else LibTorch's operators
+  ComputeType compute = ComputeType::fp32;
+};
+
 }  // namespace lockstep::plan

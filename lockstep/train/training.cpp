@@ -118,6 +118,7 @@ void Training::plan_step(const plan::RankPlace& place) {
     inputs_.schedules.push_back(plan::plan_pipeline(pipeline_));
   }
   context_.seed = options_.seed;
+  context_.arithmetic = options_.arithmetic;
   make_groups(context_, inputs_.shards.options, place);
 }
 

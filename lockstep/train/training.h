@@ -54,6 +54,8 @@ struct TrainingOptions {
   std::string offload_folder = ".";
   uint64_t seed = 1337;  // of start values, sample order and dropout
   bool shuffle = true;
+  /// What Lockstep's layers compute with; other modules are what they are.
+  plan::Arithmetic arithmetic = {.fused = true};
   /// What losses are multiplied by before backward, for nets that compute in 16 bits. A dynamic
   /// scale is halved where gradients overflow, and the step is left out (TrainingStep::taken).
   precision::LossScalerOptions loss_scale = {};

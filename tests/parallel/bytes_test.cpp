@@ -29,7 +29,7 @@ at::Tensor losses(const TensorGroup& group, const ColumnOptions& options, int64_
     x = x + row_linear(group, h, own_leaves(group, grain_values(5, {kWidth, kInner})), bias);
   }
   if (group.arithmetic.fused) {
-    return vocab_head_losses(group, layer_norm(group, x, gain, bias, 1e-5), table, ids, kVocab);
+    return head_losses(group, layer_norm(group, x, gain, bias, 1e-5), table, ids, kVocab);
   }
   auto logits = column_linear(group, layer_norm(group, x, gain, bias, 1e-5), table, {}, options);
   for (at::Tensor& l : logits) l = l.flatten(0, 2);

@@ -36,7 +36,7 @@ struct Loss {
           base::RandomKey(3).below(static_cast<uint64_t>(i), static_cast<uint64_t>(shape.vocab)));
     }
     targets[3] = -100;
-    losses = vocab_head_losses(group, x, weights, targets, shape.vocab);
+    losses = head_losses(group, x, weights, targets, shape.vocab);
     seed = uniform ? at::full({shape.tokens()}, 0.125F) : values(4, {shape.tokens()});
     losses.backward(seed);
   }
@@ -98,7 +98,7 @@ TEST(VocabHead, ATargetBehindTheVocabularyIsRefused) {
   const auto weights = own_leaves(group, grain_values(2, {4, kWidth}));
   const at::Tensor x = values(1, {kGrains, 1, 1, kWidth});
   EXPECT_NE(test::message_of<UsageError>([&] {
-              vocab_head_losses(group, x, weights, at::full({4}, 13, at::kLong), 13);
+              head_losses(group, x, weights, at::full({4}, 13, at::kLong), 13);
             }).find("target 13 is not in a vocabulary of 13"),
             std::string::npos);
 }

@@ -33,7 +33,7 @@ struct TensorGroup {
   fused::Arithmetic arithmetic = {};
 
   static TensorGroup of(const RankContext& context) {
-    return {context.tp, context.tensor, context.weight_queue};
+    return {context.tp, context.tensor, context.weight_queue, context.arithmetic};
   }
   int grains() const { return place.grains; }
   int local() const { return place.local.size(); }

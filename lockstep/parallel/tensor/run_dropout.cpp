@@ -1,13 +1,54 @@
 #include "lockstep/parallel/tensor/run_dropout.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mul.h>
+#include <ATen/record_function.h>
+
+#include <utility>
 
 #include "lockstep/base/assert.h"
 #include "lockstep/base/planted_fault.h"
 #include "lockstep/kernels/dropout_mask.h"
+#include "lockstep/torch_inside/kept.h"
 
 namespace lockstep::parallel {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Where the factors of a tensor come from: of each piece a key, and the first count.
+struct Draws {
+  std::vector<std::pair<base::RandomKey, int64_t>> pieces;
+  double p = 0;
+};
+
+/// The factors, times `x`.
+at::Tensor times_factors(const at::Tensor& x, const Draws& draws) {
+  at::Tensor y = at::empty(x.sizes(), x.options().requires_grad(false));
+  const int64_t length = x.numel() / static_cast<int64_t>(draws.pieces.size());
+  float* piece = y.data_ptr<float>();
+  for (const auto& [key, first] : draws.pieces) {
+    kernels::dropout_mask(piece, first, length, key, draws.p);
+    piece += length;
+  }
+  return y.mul_(x);
+}
+
+struct Dropout final : torch::autograd::Function<Dropout> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const Draws& draws) {
+    RECORD_FUNCTION("lockstep::dropout", (std::vector<c10::IValue>{x}));
+    torch_inside::keep(*ctx, draws);
+    return times_factors(x, draws);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const at::Tensor dy = gradients[0].contiguous();
+    RECORD_FUNCTION("lockstep::dropout_backward", (std::vector<c10::IValue>{dy}));
+    return {times_factors(dy, torch_inside::kept<Draws>(*ctx)), at::Tensor()};
+  }
+};
+
+}  // namespace
 
 std::vector<Run> token_runs(plan::LeafRange held, int64_t samples, int64_t elements) {
   std::vector<Run> runs;
@@ -32,14 +73,11 @@ at::Tensor run_dropout(const at::Tensor& x, const std::vector<Run>& runs, double
   LOCKSTEP_ASSERT(p > 0 && p < 1, "make_model checks the probability");
   LOCKSTEP_ASSERT(x.is_contiguous() && pieces > 0 && x.numel() % pieces == 0,
                   "the pieces lie one after the other");
-  at::Tensor mask = at::empty(x.sizes(), x.options().requires_grad(false));
-  const int64_t length = x.numel() / pieces;
-  for (int64_t i = 0; i < pieces; ++i) {
-    const Run& run = runs[static_cast<size_t>(i)];
-    kernels::dropout_mask(mask.data_ptr<float>() + i * length, run.first, length,
-                          context.sample_key(layer, purpose, run.sample), p);
+  Draws draws{.pieces = {}, .p = p};
+  for (const Run& run : runs) {
+    draws.pieces.emplace_back(context.sample_key(layer, purpose, run.sample), run.first);
   }
-  return at::mul(x, mask);
+  return Dropout::apply(x, draws);
 }
 
 }  // namespace lockstep::parallel

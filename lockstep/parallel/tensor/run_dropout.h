@@ -7,6 +7,7 @@
 ///   logical tensor of a sample     [S, D] of the residual stream    [H, S, S] of attention
 ///   pieces, in memory              x[t, b]: slice t of sample b     sample b's heads of grain t
 ///
+/// Holds   nothing: a draw is a function of its key and count, and backward draws again
 /// Source  docs/concepts/sequence.md
 #pragma once
 

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/tensor/vocab_head.h"
 
+#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -12,8 +13,11 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
+#include "lockstep/fused/token_loss.h"
 #include "lockstep/kernels/token_loss.h"
 #include "lockstep/parallel/tensor/detail/layer_inputs.h"
+#include "lockstep/parallel/tensor/linear.h"
+#include "lockstep/parallel/tensor/vocab_cross_entropy.h"
 #include "lockstep/torch_inside/first_touch.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "lockstep/torch_inside/kept.h"
@@ -224,10 +228,9 @@ struct VocabHead final : torch::autograd::Function<VocabHead> {
   }
 };
 
-}  // namespace
-
-at::Tensor head_losses(const TensorGroup& group, const at::Tensor& x, const at::Tensor& weight,
-                       const at::Tensor& targets) {
+/// Of one grain, whose weight gradient goes to the queue if there is one.
+at::Tensor whole_head(const TensorGroup& group, const at::Tensor& x, const at::Tensor& weight,
+                      const at::Tensor& targets) {
   fused::GradientSink sink;
   if (detail::defers(group, x)) {
     sink = [queue = group.weight_queue, weight](const at::Tensor& gradient) {
@@ -237,9 +240,28 @@ at::Tensor head_losses(const TensorGroup& group, const at::Tensor& x, const at::
   return fused::token_losses(group.arithmetic, x, weight, targets, sink);
 }
 
-at::Tensor vocab_head_losses(const TensorGroup& group, const at::Tensor& x,
-                             const std::vector<at::Tensor>& weights, const at::Tensor& targets,
-                             int64_t vocab) {
+at::Tensor head_then_loss(const TensorGroup& group, const at::Tensor& x,
+                          const std::vector<at::Tensor>& weights, const at::Tensor& targets,
+                          int64_t vocab, const ColumnOptions& options) {
+  if (group.grains() == 1) {
+    return at::cross_entropy_loss(linear(group, x, weights[0], {}).flatten(0, -2), targets,
+                                  /*weight=*/{}, at::Reduction::None);
+  }
+  std::vector<at::Tensor> logits = column_linear(group, x, weights, {}, options);
+  for (at::Tensor& of_grain : logits) of_grain = of_grain.flatten(0, -2);
+  return vocab_cross_entropy(group, logits, targets, vocab);
+}
+
+}  // namespace
+
+at::Tensor head_losses(const TensorGroup& group, const at::Tensor& x,
+                       const std::vector<at::Tensor>& weights, const at::Tensor& targets,
+                       int64_t vocab, const ColumnOptions& options) {
+  const plan::Arithmetic& arithmetic = group.arithmetic;
+  if (!arithmetic.fused || arithmetic.compute == plan::ComputeType::fp16) {
+    return head_then_loss(group, x, weights, targets, vocab, options);
+  }
+  if (group.grains() == 1) return whole_head(group, x, weights[0], targets);
   const bool graph = at::GradMode::is_enabled();
   const Head head{.group = group,
                   .weights = weights,

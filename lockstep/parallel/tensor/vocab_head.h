@@ -19,23 +19,20 @@
 #include <cstdint>
 #include <vector>
 
-#include "lockstep/fused/token_loss.h"
-#include "lockstep/parallel/tensor/grain_sum.h"
+#include "lockstep/parallel/tensor/column_linear.h"
 
 namespace lockstep::parallel {
 
-/// Of one grain: fused::token_losses, whose weight gradient goes to the queue if there is one.
-at::Tensor head_losses(const TensorGroup& group, const at::Tensor& x, const at::Tensor& weight,
-                       const at::Tensor& targets);
-
-/// The loss of each token in nats, [N], on every rank, in the order of `targets`.
+/// The loss of each token in nats, [N], on every rank, in the order of `targets`. With LibTorch's
+/// operators, and where fp16 would round the logits' gradients, a head and then a loss.
 ///
-/// x         [T, B, S/T, D], or this rank's slices with sequence parallelism; float32
+/// x         [T, B, S/T, D], or this rank's slices with sequence parallelism; float32. Of one grain
+///           any [..., D]
 /// weights   one (vocab_rows, D) for each grain of this rank; rows that pad are left out
-/// targets   [N] int64, N = T B S/T, in [0, vocab) or negative: the token does not count
+/// targets   [N] int64, as many as x has rows, in [0, vocab) or kIgnored: the token does not count
 /// throws    UsageError: another target
-at::Tensor vocab_head_losses(const TensorGroup& group, const at::Tensor& x,
-                             const std::vector<at::Tensor>& weights, const at::Tensor& targets,
-                             int64_t vocab);
+at::Tensor head_losses(const TensorGroup& group, const at::Tensor& x,
+                       const std::vector<at::Tensor>& weights, const at::Tensor& targets,
+                       int64_t vocab, const ColumnOptions& options = {});
 
 }  // namespace lockstep::parallel
