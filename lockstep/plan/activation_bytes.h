@@ -5,17 +5,15 @@
 ///     norms, attention, gelu, residual          8 ND + NF    6 ND + NF    6 ND + NF
 ///     of each token, and of each of its heads   4 N + NH     the same     the same
 ///     operands of linear layers besides         NF           3 ND + NF    3 ND + NF
-///     dropout of the branches                   0, or 2 ND   the same     the same
 ///
 ///   kept of a block, numerics.kernels = aten    none         selective
 ///     norms, linear layers, residual            8 ND + 2 NF + 4 N, both
-///     softmax and dropout of attention          P, or 3 P    nothing
-///     dropout of the branches                   0, or 2 ND   the same
+///     softmax of attention, and its dropout     P, or 2 P    nothing
 ///
 /// and with recompute = block its input, ND, and nothing else. N = batch * sequence, D width, H
-/// heads, F ffn, P = N H sequence; the second figure where there is dropout. All are fp32 but the
-/// operands in bf16, of 2 bytes. The head keeps a matrix of logits, N vocab; by the fused kernels,
-/// but in fp16, the gradients of its input and weight instead.
+/// heads, F ffn, P = N H sequence; the second figure where there is dropout, of which no mask is
+/// kept. All are fp32 but the operands in bf16, of 2 bytes. The head keeps a matrix of logits, N
+/// vocab; by the fused kernels, but in fp16, the gradients of its input and weight instead.
 ///
 /// The peak follows every operator, forward and backward: with recompute it is what is kept, the
 /// inside of one block (or of one attention), and its gradients. The gradient of a weight counts

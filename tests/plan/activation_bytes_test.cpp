@@ -38,8 +38,7 @@ TEST(ActivationBytes, TheCardHolds) {
   for (const DecoderShape& s : shapes()) {
     const int64_t N = s.batch * s.sequence, D = s.width, F = s.ffn;
     const int64_t P = s.batch * s.heads * s.sequence * s.sequence;
-    const int64_t branches = s.dropout ? 2 * N * D : 0, attention = (s.dropout ? 3 : 1) * P;
-    const int64_t rest = 8 * N * D + 2 * N * F + 4 * N + branches;
+    const int64_t rest = 8 * N * D + 2 * N * F + 4 * N, attention = (s.dropout ? 2 : 1) * P;
     EXPECT_EQ(kept_of_a_block(s, Recompute::none), 4 * (rest + attention));
     EXPECT_EQ(kept_of_a_block(s, Recompute::selective), 4 * rest);
     EXPECT_EQ(kept_of_a_block(s, Recompute::block), 4 * N * D);
@@ -50,11 +49,10 @@ TEST(ActivationBytes, TheCardHoldsOfTheFusedKernels) {
   for (DecoderShape s : shapes()) {
     s.fused = true;
     const int64_t N = s.batch * s.sequence, D = s.width, F = s.ffn;
-    const int64_t branches = s.dropout ? 2 * N * D : 0;
     for (const ComputeType compute : kTypes) {
       s.compute = compute;
       const bool fp32 = compute == ComputeType::fp32;
-      const int64_t kept = (fp32 ? 8 : 6) * N * D + N * F + 4 * N + N * s.heads + branches;
+      const int64_t kept = (fp32 ? 8 : 6) * N * D + N * F + 4 * N + N * s.heads;
       const int64_t operands = (fp32 ? 0 : 3) * N * D + N * F;
       const int64_t bytes = 4 * kept + (compute == ComputeType::bf16 ? 2 : 4) * operands;
       EXPECT_EQ(kept_of_a_block(s, Recompute::none), bytes) << name_of(compute);

@@ -54,15 +54,11 @@ void ActivationWalk::take_for_a_moment(int64_t bytes) {
 }
 
 void ActivationWalk::residual_dropout() {
-  if (!shape_.dropout) return;
-  take(2 * stream_);
-  drop(stream_);
+  if (shape_.dropout) replace(stream_);
 }
 
 void ActivationWalk::residual_dropout_backward() {
-  if (!shape_.dropout) return;
-  take(stream_);
-  drop(stream_);  // the mask
+  if (shape_.dropout) take(stream_);
 }
 
 void ActivationWalk::norm_backward() {

@@ -39,7 +39,7 @@ class ActivationWalk {
   /// A tensor gives way to one of its size that is made from it.
   void replace(int64_t bytes) { take_for_a_moment(bytes); }
 
-  /// The mask is kept; the product takes the input's place.
+  /// The factors are drawn again in backward; their product takes the input's place.
   void residual_dropout();
   /// The gradient that comes in is the residual stream's, which goes on.
   void residual_dropout_backward();

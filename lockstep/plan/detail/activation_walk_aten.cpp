@@ -88,8 +88,8 @@ class AtenWalk final : public ActivationWalk {
     drop(pairs_);
   }
 
-  /// What its graph saves: the softmax; with dropout the mask and the product too.
-  int64_t shares() const { return (shape_.dropout ? 3 : 1) * pairs_; }
+  /// What its graph saves: the softmax; with dropout the product too.
+  int64_t shares() const { return (shape_.dropout ? 2 : 1) * pairs_; }
 
   void core_backward() {
     const bool held = recompute_ == Recompute::selective;
@@ -101,8 +101,7 @@ class AtenWalk final : public ActivationWalk {
     if (!held) drop(stream_);
     if (shape_.dropout) {
       drop(pairs_);  // the product
-      take(pairs_);
-      drop(2 * pairs_);  // the incoming gradient, the mask
+      replace(pairs_);
     }
     take(pairs_);
     drop(2 * pairs_);  // softmax: the incoming gradient, its result
