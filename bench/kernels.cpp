@@ -12,17 +12,23 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "lockstep/fused/attention.h"
 #include "lockstep/fused/embedding.h"
 #include "lockstep/fused/gelu.h"
 #include "lockstep/fused/norm.h"
 #include "lockstep/fused/swiglu.h"
+#include "lockstep/fused/token_loss.h"
+#include "lockstep/kernels/gemm.h"
 #include "lockstep/memory/counting_allocator.h"
+#include "lockstep/parallel/tensor/linear.h"
 
 namespace {
 
@@ -30,7 +36,8 @@ using namespace lockstep;
 using torch::autograd::variable_list;
 
 constexpr double kEps = 1e-5;
-constexpr int kTurns = 15;  // of a round
+constexpr int kTurns = 15;              // of a round, at most
+constexpr double kRoundUs = 1'000'000;  // of one side, about
 
 using Forward = std::function<variable_list(const variable_list&)>;
 
@@ -46,9 +53,79 @@ at::Tensor floats(at::IntArrayRef shape) { return torch::randn(shape); }
 
 /// Activations of a micro-batch: samples of `sequence` tokens of `width`.
 struct Shape {
-  int64_t samples, sequence, width, ffn;
+  int64_t samples, sequence, width, ffn, heads;
   std::vector<int64_t> of(int64_t last) const { return {samples, sequence, last}; }
 };
+
+/// Maps of [rows, in], in fp32 and with operands in bf16; LibTorch casts to bf16 and back, as its
+/// autocast does.
+void add_linear(std::vector<Row>& rows, const Shape& shape, int64_t in, int64_t out) {
+  for (const bool bf16 : {false, true}) {
+    if (bf16 && !kernels::has_bf16_products()) continue;
+    parallel::TensorGroup group;
+    group.arithmetic = {.fused = true,
+                        .compute = bf16 ? plan::ComputeType::bf16 : plan::ComputeType::fp32};
+    rows.push_back({"linear to " + std::to_string(out) + (bf16 ? ", bf16" : ""),
+                    {floats(shape.of(in)), floats({out, in}), floats({out})},
+                    [group](const variable_list& x) {
+                      return variable_list{parallel::linear(group, x[0], x[1], x[2])};
+                    },
+                    [bf16](const variable_list& x) {
+                      if (!bf16) return variable_list{at::linear(x[0], x[1], x[2])};
+                      return variable_list{at::linear(x[0].to(at::kBFloat16),
+                                                      x[1].to(at::kBFloat16),
+                                                      x[2].to(at::kBFloat16))
+                                               .to(at::kFloat)};
+                    }});
+  }
+}
+
+/// As models/detail/decoder_block.cpp computes it of LibTorch's operators.
+at::Tensor plain_attention(const at::Tensor& qkv, int64_t heads, const at::Tensor& mask) {
+  const int64_t B = qkv.size(0), S = qkv.size(1), K = qkv.size(2) / (3 * heads);
+  const auto parts = at::unbind(
+      qkv.view({B, S, 3, heads, K}).permute({2, 0, 3, 1, 4}).reshape({3, B * heads, S, K}));
+  const at::Tensor scores = at::baddbmm(mask, parts[0], parts[1].transpose(1, 2), 1,
+                                        1 / std::sqrt(static_cast<double>(K)));
+  return at::bmm(at::softmax(scores, -1), parts[2])
+      .view({B, heads, S, K})
+      .transpose(1, 2)
+      .reshape({B, S, heads * K});
+}
+
+void add_attention(std::vector<Row>& rows, const Shape& shape, int64_t heads) {
+  const fused::AttentionSettings settings{
+      .arithmetic = {.fused = true},
+      .heads = heads,
+      .kv_heads = heads,
+      .scale = 1 / std::sqrt(static_cast<double>(shape.width / heads)),
+      .cos = {},
+      .sin = {}};
+  const at::Tensor mask =
+      at::full({shape.sequence, shape.sequence}, -std::numeric_limits<float>::infinity()).triu(1);
+  rows.push_back({"attention",
+                  {floats(shape.of(3 * shape.width))},
+                  [settings](const variable_list& in) {
+                    return variable_list{fused::attention(in[0], settings)};
+                  },
+                  [heads, mask](const variable_list& in) {
+                    return variable_list{plain_attention(in[0], heads, mask)};
+                  }});
+}
+
+void add_head(std::vector<Row>& rows, const Shape& shape, int64_t vocab) {
+  rows.push_back({"head and loss of " + std::to_string(vocab),
+                  {floats(shape.of(shape.width)), floats({vocab, shape.width}),
+                   torch::randint(vocab, {shape.samples * shape.sequence}, at::kLong)},
+                  [](const variable_list& in) {
+                    return variable_list{
+                        fused::token_losses({.fused = true}, in[0], in[1], in[2]).sum()};
+                  },
+                  [](const variable_list& in) {
+                    return variable_list{at::cross_entropy_loss(
+                        at::linear(in[0], in[1]).flatten(0, 1), in[2], {}, at::Reduction::Sum)};
+                  }});
+}
 
 std::vector<Row> rows_of(const Shape& shape, std::initializer_list<int64_t> vocabularies) {
   const int64_t D = shape.width, F = shape.ffn;
@@ -101,7 +178,11 @@ std::vector<Row> rows_of(const Shape& shape, std::initializer_list<int64_t> voca
                     const at::Tensor sum = in[0] + in[1];
                     return variable_list{sum, rms(sum, in[2])};
                   }});
+  add_linear(rows, shape, D, 3 * D);
+  add_linear(rows, shape, F, D);
+  add_attention(rows, shape, shape.heads);
   for (const int64_t vocab : vocabularies) {
+    add_head(rows, shape, vocab);
     rows.push_back({"embedding of " + std::to_string(vocab),
                     {torch::randint(vocab, {shape.samples, shape.sequence}, at::kLong),
                      floats({vocab, D}), floats({shape.sequence, D})},
@@ -145,9 +226,11 @@ void measure(const Row& row, int rounds) {
   variable_list gradients;
   for (const at::Tensor& output : row.ours(row.inputs)) gradients.push_back(at::randn_like(output));
   std::vector<double> ours, theirs, ratios;
+  const double once = time_of(row.theirs, row.inputs, wanted, gradients);
+  const int turns = std::clamp(static_cast<int>(kRoundUs / once), 2, kTurns);
   for (int round = 0; round < rounds; ++round) {
     std::vector<double> our_round, their_round;
-    for (int turn = 0; turn < kTurns; ++turn) {
+    for (int turn = 0; turn < turns; ++turn) {
       our_round.push_back(time_of(row.ours, row.inputs, wanted, gradients));
       their_round.push_back(time_of(row.theirs, row.inputs, wanted, gradients));
     }
@@ -177,8 +260,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   // The presets small and nano.
-  std::vector<Row> rows = rows_of({4, 256, 384, 1536}, {256, 50304});
-  for (Row& row : rows_of({4, 128, 128, 512}, {256})) rows.push_back(std::move(row));
+  std::vector<Row> rows = rows_of({4, 256, 384, 1536, 6}, {256, 50304});
+  for (Row& row : rows_of({4, 128, 128, 512, 4}, {256})) rows.push_back(std::move(row));
   std::printf("| function | input | ours, us | LibTorch, us | LibTorch / ours |\n");
   std::printf("|---|---|---|---|---|\n");
   for (const Row& row : rows) {
