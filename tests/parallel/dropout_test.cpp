@@ -38,6 +38,22 @@ TEST(RunDropout, SlicesAndHeadsDrawTheirOwnElements) {
   }
 }
 
+/// No factor is kept: those of backward are drawn anew.
+TEST(RunDropout, AGradientMeetsTheFactorsOfItsValue) {
+  constexpr int64_t B = 3, T = 4, s = 70, D = 5;
+  const auto runs = token_runs({1, 3}, B, s * D);
+  const auto drop = [&](const at::Tensor& x) {
+    return run_dropout(x, runs, 0.3, context_of(), "h.0", "residual");
+  };
+  const at::Tensor factors = drop(at::ones({T / 2, B, s, D}));
+  const at::Tensor x = at::linspace(-2, 3, factors.numel()).view_as(factors).requires_grad_();
+  const at::Tensor gradient = at::linspace(0.5, 1.5, factors.numel()).view_as(factors);
+  const at::Tensor y = drop(x);
+  y.backward(gradient);
+  EXPECT_TRUE(same_bits(y.detach(), x.detach() * factors));
+  EXPECT_TRUE(same_bits(x.grad(), gradient * factors));
+}
+
 TEST(RunDropout, IsNothingInEvaluationAndForProbabilityZero) {
   const at::Tensor x = at::ones({1, 1, 4});
   RankContext evaluation = context_of();
