@@ -2,11 +2,11 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/record_function.h>
 
 #include "lockstep/kernels/attention.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "lockstep/torch_inside/kept.h"
+#include "lockstep/torch_inside/own_operator.h"
 
 namespace lockstep::fused {
 namespace {
@@ -45,7 +45,7 @@ at::Tensor scratch_for(const kernels::AttentionShape& shape) {
 struct Attention final : torch::autograd::Function<Attention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv,
                             const AttentionSettings& settings) {
-    RECORD_FUNCTION("lockstep::attention", (std::vector<c10::IValue>{qkv}));
+    torch_inside::OwnOperator record("lockstep::attention", {qkv});
     const kernels::AttentionShape shape = shape_of(qkv, settings);
     std::vector<int64_t> sizes = qkv.sizes().vec();
     sizes.back() = shape.row_out();
@@ -54,6 +54,7 @@ struct Attention final : torch::autograd::Function<Attention> {
     kernels::attention(shape, options_of(settings), qkv.data_ptr<float>(), out.data_ptr<float>(),
                        log_sums.data_ptr<float>(), scratch_for(shape).data_ptr<float>());
     torch_inside::add_gemm_flops(kernels::attention_flops(shape));
+    record.gives({out, log_sums});
     ctx->save_for_backward({qkv, out, log_sums});
     torch_inside::keep(*ctx, settings);
     return out;
@@ -64,7 +65,7 @@ struct Attention final : torch::autograd::Function<Attention> {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &qkv = saved[0], &out = saved[1], &log_sums = saved[2];
     const at::Tensor d_out = gradients[0].contiguous();
-    RECORD_FUNCTION("lockstep::attention_backward", (std::vector<c10::IValue>{qkv, d_out}));
+    torch_inside::OwnOperator record("lockstep::attention_backward", {qkv, d_out});
     const kernels::AttentionShape shape = shape_of(qkv, settings);
     at::Tensor d_qkv = at::empty_like(qkv);
     kernels::attention_backward(shape, options_of(settings), qkv.data_ptr<float>(),
@@ -72,6 +73,7 @@ struct Attention final : torch::autograd::Function<Attention> {
                                 d_out.data_ptr<float>(), d_qkv.data_ptr<float>(),
                                 scratch_for(shape).data_ptr<float>());
     torch_inside::add_gemm_flops(kernels::attention_flops(shape) / 2 * 5);
+    record.gives({d_qkv});
     return {d_qkv, at::Tensor()};
   }
 };

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "lockstep/fused/detail/tensors.h"
 #include "lockstep/kernels/embedding.h"
 #include "lockstep/torch_inside/first_touch.h"
+#include "lockstep/torch_inside/own_operator.h"
 
 namespace lockstep::fused {
 namespace {
@@ -29,7 +29,7 @@ struct Embedding final : torch::autograd::Function<Embedding> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& ids, const at::Tensor& table,
                             at::TensorList added) {
     const at::Tensor positions = added.empty() ? at::Tensor() : added[0];
-    RECORD_FUNCTION("lockstep::embedding", (std::vector<c10::IValue>{ids, table}));
+    torch_inside::OwnOperator record("lockstep::embedding", {ids, table});
     ctx->set_materialize_grads(false);
     ctx->save_for_backward({ids});
     ctx->saved_data["table_rows"] = table.size(0);
@@ -40,6 +40,7 @@ struct Embedding final : torch::autograd::Function<Embedding> {
     const at::Tensor x = at::empty(shape, table.options());
     kernels::embedding(data_to_fill(x), ids.data_ptr<int64_t>(), ids.numel(), data(table),
                        data_or_null(positions), ids.size(-1), table.size(1));
+    record.gives({x});
     return x;
   }
 

@@ -1,11 +1,11 @@
 #include "lockstep/fused/gelu.h"
 
 #include <ATen/ops/empty_like.h>
-#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "lockstep/fused/detail/tensors.h"
 #include "lockstep/kernels/gelu.h"
+#include "lockstep/torch_inside/own_operator.h"
 
 namespace lockstep::fused {
 namespace {
@@ -17,11 +17,12 @@ using torch::autograd::variable_list;
 
 struct Gelu final : torch::autograd::Function<Gelu> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
-    RECORD_FUNCTION("lockstep::gelu", (std::vector<c10::IValue>{x}));
+    torch_inside::OwnOperator record("lockstep::gelu", {x});
     ctx->set_materialize_grads(false);
     ctx->save_for_backward({x});
     const at::Tensor y = at::empty_like(x);
     kernels::gelu(data_to_fill(y), data(x), x.numel());
+    record.gives({y});
     return y;
   }
 

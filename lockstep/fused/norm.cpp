@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "lockstep/base/error.h"
@@ -11,6 +10,7 @@
 #include "lockstep/kernels/norm_rows.h"
 #include "lockstep/torch_inside/first_touch.h"
 #include "lockstep/torch_inside/kept.h"
+#include "lockstep/torch_inside/own_operator.h"
 
 namespace lockstep::fused {
 namespace {
@@ -37,7 +37,7 @@ struct Norm final : torch::autograd::Function<Norm> {
   /// {y}, or {x + residual, y}, of {x, gain} with a residual and a shift where there are.
   static variable_list forward(AutogradContext* ctx, at::TensorList tensors, Parts parts,
                                double eps) {
-    RECORD_FUNCTION("lockstep::norm", std::vector<c10::IValue>(tensors.begin(), tensors.end()));
+    torch_inside::OwnOperator record("lockstep::norm", {tensors[0], tensors[1], tensors.back()});
     ctx->set_materialize_grads(false);
     const at::Tensor &x = tensors[Parts::kX], &gain = tensors[Parts::kGain];
     const at::Tensor residual = parts.residual ? tensors[Parts::kResidual] : at::Tensor();
@@ -59,6 +59,7 @@ struct Norm final : torch::autograd::Function<Norm> {
                                     .width = x.size(-1),
                                     .eps = eps};
     parts.centered ? kernels::layer_norm(norm) : kernels::rms_norm(norm);
+    record.gives({parts.residual ? sum : at::Tensor(), y, mean, rstd});
     torch_inside::keep(*ctx, parts);
     ctx->save_for_backward({sum, mean, rstd, gain});
     return parts.residual ? variable_list{sum, y} : variable_list{y};

@@ -3,7 +3,6 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
-#include <ATen/record_function.h>
 
 #include "lockstep/base/assert.h"
 #include "lockstep/kernels/gemm.h"
@@ -11,6 +10,7 @@
 #include "lockstep/kernels/row_sums.h"
 #include "lockstep/torch_inside/first_touch.h"
 #include "lockstep/torch_inside/gemm_counter.h"
+#include "lockstep/torch_inside/own_operator.h"
 
 namespace lockstep::fused {
 namespace {
@@ -25,7 +25,7 @@ OperandType type_of(const at::Tensor& operand) {
 /// left [m, k] or its transpose times right [k, n] or its transpose.
 at::Tensor multiply(const char* name, const at::Tensor& left, bool transpose_left,
                     const at::Tensor& right, bool transpose_right, const at::Tensor& bias) {
-  RECORD_FUNCTION(name, (std::vector<c10::IValue>{left, right}));
+  torch_inside::OwnOperator record(name, {left, right});
   torch_inside::touch_for_reading({right, bias});
   LOCKSTEP_ASSERT(left.is_contiguous() && right.is_contiguous(), "operands are made contiguous");
   const int64_t m = left.size(transpose_left ? 1 : 0), k = left.size(transpose_left ? 0 : 1);
@@ -35,6 +35,7 @@ at::Tensor multiply(const char* name, const at::Tensor& left, bool transpose_lef
   kernels::gemm(product, left.data_ptr(), right.data_ptr(), into.data_ptr<float>(),
                 bias.defined() ? bias.data_ptr<float>() : nullptr);
   torch_inside::add_gemm_flops(kernels::gemm_flops(product));
+  record.gives({into});
   return into;
 }
 

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <vector>
@@ -11,6 +10,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/fused/detail/tensors.h"
 #include "lockstep/kernels/swiglu.h"
+#include "lockstep/torch_inside/own_operator.h"
 
 namespace lockstep::fused {
 namespace {
@@ -23,13 +23,14 @@ using torch::autograd::variable_list;
 
 struct Swiglu final : torch::autograd::Function<Swiglu> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate_up) {
-    RECORD_FUNCTION("lockstep::swiglu", (std::vector<c10::IValue>{gate_up}));
+    torch_inside::OwnOperator record("lockstep::swiglu", {gate_up});
     ctx->set_materialize_grads(false);
     ctx->save_for_backward({gate_up});
     std::vector<int64_t> shape = gate_up.sizes().vec();
     shape.back() /= 2;
     const at::Tensor y = at::empty(shape, gate_up.options());
     kernels::swiglu(data_to_fill(y), data(gate_up), rows_of(gate_up), shape.back());
+    record.gives({y});
     return y;
   }
 

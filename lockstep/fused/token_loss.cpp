@@ -1,7 +1,6 @@
 #include "lockstep/fused/token_loss.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/record_function.h>
 
 #include <algorithm>
 
@@ -11,6 +10,7 @@
 #include "lockstep/torch_inside/first_touch.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "lockstep/torch_inside/kept.h"
+#include "lockstep/torch_inside/own_operator.h"
 
 namespace lockstep::fused {
 namespace {
@@ -59,13 +59,14 @@ struct TokenLosses final : torch::autograd::Function<TokenLosses> {
   // `weights`: the head's, or empty where its gradient goes to the sink.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const at::TensorList& /*weights*/, const Head& head) {
-    RECORD_FUNCTION("lockstep::token_losses", (std::vector<c10::IValue>{x, head.weight}));
+    torch_inside::OwnOperator record("lockstep::token_losses", {x, head.weight});
     const at::Tensor x_RD = operand(head.arithmetic, x.reshape({-1, x.size(-1)}));
     at::Tensor losses = at::empty({x_RD.size(0)}, at::kFloat);
     const Gradients made = compute(head, x_RD, nullptr, losses);
     ctx->save_for_backward({x_RD, made.dx, made.dw});
     ctx->saved_data["shape"] = x.sizes().vec();
     torch_inside::keep(*ctx, head);
+    record.gives({losses, made.dx, made.dw});
     return losses;
   }
 
@@ -73,7 +74,7 @@ struct TokenLosses final : torch::autograd::Function<TokenLosses> {
     const Head& head = torch_inside::kept<Head>(*ctx);
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor g = gradients[0].contiguous();
-    RECORD_FUNCTION("lockstep::token_losses_backward", (std::vector<c10::IValue>{g}));
+    torch_inside::OwnOperator record("lockstep::token_losses_backward", {g});
     Gradients made{saved[1], saved[2]};
     float factor = 1;
     if (uniform_gradient(g, head.targets, factor)) {

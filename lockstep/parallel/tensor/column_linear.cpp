@@ -1,8 +1,8 @@
 #include "lockstep/parallel/tensor/column_linear.h"
 
 #include "lockstep/base/planted_fault.h"
-#include "lockstep/torch_inside/kept.h"
 #include "lockstep/parallel/tensor/detail/layer_inputs.h"
+#include "lockstep/torch_inside/kept.h"
 
 namespace lockstep::parallel {
 namespace {

@@ -1,7 +1,7 @@
 #include "lockstep/parallel/tensor/linear.h"
 
-#include "lockstep/torch_inside/kept.h"
 #include "lockstep/parallel/tensor/detail/layer_inputs.h"
+#include "lockstep/torch_inside/kept.h"
 
 namespace lockstep::parallel {
 namespace {

@@ -1,7 +1,6 @@
 #include "lockstep/parallel/tensor/run_dropout.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/record_function.h>
 
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include "lockstep/base/planted_fault.h"
 #include "lockstep/kernels/dropout_mask.h"
 #include "lockstep/torch_inside/kept.h"
+#include "lockstep/torch_inside/own_operator.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -36,14 +36,16 @@ at::Tensor times_factors(const at::Tensor& x, const Draws& draws) {
 
 struct Dropout final : torch::autograd::Function<Dropout> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const Draws& draws) {
-    RECORD_FUNCTION("lockstep::dropout", (std::vector<c10::IValue>{x}));
+    torch_inside::OwnOperator record("lockstep::dropout", {x});
     torch_inside::keep(*ctx, draws);
-    return times_factors(x, draws);
+    const at::Tensor y = times_factors(x, draws);
+    record.gives({y});
+    return y;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const at::Tensor dy = gradients[0].contiguous();
-    RECORD_FUNCTION("lockstep::dropout_backward", (std::vector<c10::IValue>{dy}));
+    torch_inside::OwnOperator record("lockstep::dropout_backward", {dy});
     return {times_factors(dy, torch_inside::kept<Draws>(*ctx)), at::Tensor()};
   }
 };

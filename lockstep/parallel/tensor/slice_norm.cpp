@@ -7,12 +7,12 @@
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/stack.h>
-#include <ATen/record_function.h>
 
 #include "lockstep/kernels/norm_rows.h"
 #include "lockstep/parallel/tensor/detail/layer_inputs.h"
 #include "lockstep/torch_inside/first_touch.h"
 #include "lockstep/torch_inside/kept.h"
+#include "lockstep/torch_inside/own_operator.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -119,7 +119,7 @@ struct RmsNorm final : torch::autograd::Function<RmsNorm> {
 struct FusedNorm final : torch::autograd::Function<FusedNorm> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& /*gain*/,
                             const at::TensorList& /*bias*/, const Norm& norm) {
-    RECORD_FUNCTION("lockstep::slice_norm", (std::vector<c10::IValue>{x, norm.gain}));
+    torch_inside::OwnOperator record("lockstep::slice_norm", {x, norm.gain});
     torch_inside::touch_for_reading({norm.gain, norm.bias});
     const int64_t rows = x.numel() / x.size(-1);
     const at::Tensor y = at::empty_like(x), rstd = at::empty({rows}, x.options());
@@ -134,6 +134,7 @@ struct FusedNorm final : torch::autograd::Function<FusedNorm> {
                                   .width = x.size(-1),
                                   .eps = norm.eps};
     norm.rms ? kernels::rms_norm(of) : kernels::layer_norm(of);
+    record.gives({y, mean, rstd});
     ctx->save_for_backward({x, mean, rstd});
     torch_inside::keep(*ctx, norm);
     return y;
@@ -144,7 +145,7 @@ struct FusedNorm final : torch::autograd::Function<FusedNorm> {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &mean = saved[1], &rstd = saved[2];
     const at::Tensor dy = gradients[0].contiguous();
-    RECORD_FUNCTION("lockstep::slice_norm_backward", (std::vector<c10::IValue>{dy, x}));
+    torch_inside::OwnOperator record("lockstep::slice_norm_backward", {dy, x});
     torch_inside::touch_for_reading({norm.gain});
     const int64_t width = x.size(-1), rows = rstd.numel();
     const auto run = [&](int64_t first, int64_t count, float* ds, float* d_gain, float* d_shift) {

@@ -10,8 +10,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
-#include "lockstep/torch_inside/kept.h"
 #include "lockstep/parallel/tensor/detail/layer_inputs.h"
+#include "lockstep/torch_inside/kept.h"
 
 namespace lockstep::parallel {
 namespace {

@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -21,6 +20,7 @@
 #include "lockstep/torch_inside/first_touch.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "lockstep/torch_inside/kept.h"
+#include "lockstep/torch_inside/own_operator.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -167,7 +167,7 @@ struct VocabHead final : torch::autograd::Function<VocabHead> {
   // `weights` are the head's, or empty where they are deferred.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const at::TensorList& /*weights*/, const Head& head) {
-    RECORD_FUNCTION("lockstep::vocab_head", (std::vector<c10::IValue>{x, head.weights[0]}));
+    torch_inside::OwnOperator record("lockstep::vocab_head", {x, head.weights[0]});
     const at::Tensor whole = whole_of(head.group, x.contiguous()).wait();
     const at::Tensor rows = fused::operand(head.group.arithmetic, rows_of(whole));
     Blocks blocks(head, rows, nullptr);
@@ -178,6 +178,7 @@ struct VocabHead final : torch::autograd::Function<VocabHead> {
     ctx->save_for_backward(saved);
     ctx->saved_data["shape"] = whole.sizes().vec();
     torch_inside::keep(*ctx, head);
+    record.gives({losses});
     return losses;
   }
 
@@ -187,7 +188,7 @@ struct VocabHead final : torch::autograd::Function<VocabHead> {
     const at::Tensor rows = saved.back();
     saved.pop_back();
     const at::Tensor g = gradients[0].contiguous();
-    RECORD_FUNCTION("lockstep::vocab_head_backward", (std::vector<c10::IValue>{g}));
+    torch_inside::OwnOperator record("lockstep::vocab_head_backward", {g});
     float factor = 1;
     if (fused::uniform_gradient(g, head.targets, factor)) {
       for (const at::Tensor& made : saved) {
