@@ -84,19 +84,34 @@ LOCKSTEP_CLONES void turn(float* __restrict row, const float* __restrict cos,
   }
 }
 
-/// Brings the rows of a head together, turned if they are queries or keys.
+/// Asks for the row of a head that is wanted some rows later: rows lie too far apart for the
+/// processor to see what comes next.
+template <bool kToWrite>
+[[gnu::always_inline]] inline void ask_for(const Place& place, int64_t position, const float* rows,
+                                           int64_t stride) {
+  constexpr int64_t kAhead = 12;
+  if (position + kAhead >= place.shape.sequence) return;
+  const float* row = rows + place.row(position + kAhead) * stride;
+  for (int64_t i = 0; i < place.shape.width; i += 16) __builtin_prefetch(row + i, kToWrite ? 1 : 0);
+}
+
+/// Brings the rows of a head together, turned if they are queries or keys, and rounded where
+/// products take bf16; then fp32 is left out unless it is turned or `keeps` asks for it.
 void load(const Place& place, const AttentionOptions& options, const float* from, int64_t stride,
-          bool turns, const Rows& into) {
+          bool turns, const Rows& into, bool keeps = false) {
   const int64_t K = place.shape.width;
+  const bool rounds = options.type == OperandType::bf16;
+  const bool turned = turns && options.cos != nullptr;
   for (int64_t p = 0; p < place.shape.sequence; ++p) {
-    float* row = into.values + p * K;
-    std::memcpy(row, from + place.row(p) * stride, static_cast<size_t>(K) * sizeof(float));
-    if (turns && options.cos != nullptr) {
-      turn(row, options.cos + p * (K / 2), options.sin + p * (K / 2), 1, K / 2);
+    const float* source = from + place.row(p) * stride;
+    ask_for<false>(place, p, from, stride);
+    if (turned || keeps || !rounds) {
+      float* row = into.values + p * K;
+      std::memcpy(row, source, static_cast<size_t>(K) * sizeof(float));
+      if (turned) turn(row, options.cos + p * (K / 2), options.sin + p * (K / 2), 1, K / 2);
+      source = row;
     }
-  }
-  if (options.type == OperandType::bf16) {
-    to_bf16(into.rounded, into.values, place.shape.sequence * K);
+    if (rounds) to_bf16(into.rounded + p * K, source, K);
   }
 }
 
@@ -106,6 +121,7 @@ void store(const Place& place, const AttentionOptions& options, float* from, boo
   const int64_t K = place.shape.width;
   for (int64_t p = 0; p < place.shape.sequence; ++p) {
     float* row = from + p * K;
+    ask_for<true>(place, p, into, stride);
     if (turns && options.cos != nullptr) {
       turn(row, options.cos + p * (K / 2), options.sin + p * (K / 2), -1, K / 2);
     }
@@ -113,18 +129,19 @@ void store(const Place& place, const AttentionOptions& options, float* from, boo
   }
 }
 
-/// Row i of a block sees keys 0 to first + i. Scores become probabilities.
+/// Row i of a block sees keys 0 to first + i. Scores become exponentials, which times shares[i] are
+/// probabilities.
 LOCKSTEP_CLONES void softmax_rows(float* __restrict scores, float* __restrict log_sums,
-                                  int64_t rows, int64_t columns, int64_t first, float scale) {
+                                  float* __restrict shares, int64_t rows, int64_t columns,
+                                  int64_t first, float scale) {
   for (int64_t i = 0; i < rows; ++i) {
     float* __restrict row = scores + i * columns;
     const int64_t seen = first + i + 1;
     const float most = detail::lane_max(row, seen) * scale;
     for (int64_t j = 0; j < seen; ++j) row[j] = detail::exp(row[j] * scale - most);
     const float sum = detail::lane_sum(seen, [row](int64_t j) { return row[j]; });
-    const float share = 1.0F / sum;
-    for (int64_t j = 0; j < seen; ++j) row[j] *= share;
     for (int64_t j = seen; j < columns; ++j) row[j] = 0;
+    shares[i] = 1.0F / sum;
     log_sums[i] = most + std::log(sum);
   }
 }
@@ -150,6 +167,15 @@ LOCKSTEP_CLONES void score_gradient_rows(float* __restrict scores, float* __rest
       d[j] = p[j] * (d[j] * m[j] - along) * scale;
     }
     for (int64_t j = seen; j < columns; ++j) p[j] = d[j] = 0;
+  }
+}
+
+LOCKSTEP_CLONES void scale_rows(float* __restrict values, const float* __restrict factors,
+                                int64_t rows, int64_t width) {
+  for (int64_t i = 0; i < rows; ++i) {
+    float* __restrict row = values + i * width;
+    const float factor = factors[i];
+    for (int64_t j = 0; j < width; ++j) row[j] *= factor;
   }
 }
 
@@ -211,7 +237,8 @@ void attention(const AttentionShape& shape, const AttentionOptions& options, con
         const int64_t m = std::min(kQueryBlock, S - r), n = r + m;
         product(type, m, n, K, false, at.q.operand(type, r * K), true, at.k.operand(type, 0),
                 at.p.values);
-        softmax_rows(at.p.values, log_sums + (sample * shape.heads + head) * S + r, m, n, r,
+        float shares[kQueryBlock];
+        softmax_rows(at.p.values, log_sums + (sample * shape.heads + head) * S + r, shares, m, n, r,
                      options.scale);
         if (options.dropout > 0) {
           draw_mask(shape, options, sample, head, r, m, n, at.mask);
@@ -220,6 +247,7 @@ void attention(const AttentionShape& shape, const AttentionOptions& options, con
         round_block(type, at.p, m * n);
         product(type, m, K, n, false, at.p.operand(type, 0), false, at.v.operand(type, 0),
                 at.out + r * K);
+        scale_rows(at.out + r * K, shares, m, K);
       }
       store(place, options, at.out, false, out + head * K, shape.row_out());
     }
@@ -248,7 +276,7 @@ void attention_backward(const AttentionShape& shape, const AttentionOptions& opt
         std::fill_n(at.dv, S * K, 0.0F);
       }
       load(place, options, in + head * K, shape.row_in(), true, at.q);
-      load(place, options, d_out + head * K, shape.row_out(), false, at.d_out);
+      load(place, options, d_out + head * K, shape.row_out(), false, at.d_out, /*keeps=*/true);
       load(place, plain, out + head * K, shape.row_out(), false, out_rows);
       for (int64_t r = 0; r < S; r += kQueryBlock) {
         const int64_t m = std::min(kQueryBlock, S - r), n = r + m;

@@ -1,7 +1,7 @@
 /// Causal attention of one grain's heads, in blocks of 64 queries.
 ///
 ///   for a block of queries from r on:   keys 0 to r + 63 alone: those behind take no part
-///     s = scale q k^T,  p = exp(s - max) / sum,  o = (p * mask) v        forward
+///     s = scale q k^T,  e = exp(s - max),  o = ((e * mask) v) / sum of e       forward
 ///     p again from s and log sum exp;  dv += (p mask)^T do;
 ///     ds = p (do v^T mask - sum of do o) scale;  dq = ds k;  dk += ds^T q        backward
 ///
