@@ -5,7 +5,7 @@ from xml.sax.saxutils import escape
 # Told apart by most eyes, on white: Okabe and Ito 2008.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"]
 WIDTH, HEIGHT = 430, 330  # of a panel
-LEFT, RIGHT, TOP, BOTTOM = 62, 14, 34, 48
+LEFT, RIGHT, TOP, BOTTOM = 74, 14, 34, 48
 
 
 class Curve:
@@ -88,7 +88,7 @@ def axes(panel, scale):
     parts += [line(scale.left, scale.top, scale.left, scale.bottom, "#333"),
               line(scale.left, scale.bottom, scale.right, scale.bottom, "#333"),
               text((scale.left + scale.right) / 2, HEIGHT - 12, panel.x_label),
-              text(0, 0, panel.y_label, more=f' transform="translate({scale.left - 46:.1f} '
+              text(0, 0, panel.y_label, more=f' transform="translate({scale.left - 56:.1f} '
                                              f'{middle:.1f}) rotate(-90)"')]
     return parts
 
@@ -122,7 +122,7 @@ def legend(names, width):
     """Rows of names below the panels, and where they end."""
     parts, x, y = [], 20, HEIGHT + 8
     for name, colour in names.items():
-        needed = 40 + 7 * len(name)
+        needed = 48 + 7 * len(name)
         if x > 20 and x + needed > width:
             x, y = 20, y + 18
         parts += [f'<path d="M{x} {y}h22" stroke="{colour}" stroke-width="3"/>',

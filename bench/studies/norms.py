@@ -7,8 +7,8 @@ NORMS = ["sync", "batch", "group"]
 SEEDS = [1, 2, 3]
 RANKS = 4
 BATCH = 8
-STEPS = 800
-PICTURES = 5000  # of the 10,000 to test with
+STEPS = 600
+PICTURES = 2000  # of the 10,000 to test with
 
 
 def train(trainer):
@@ -19,7 +19,7 @@ def train(trainer):
             trainer.run(norm, seed, "fashion", {
                 "model.norm": norm, "data.global_batch": BATCH, "data.micro_batch": BATCH // RANKS,
                 "data.augment": "false", "data.eval_batches": pictures // BATCH, "run.steps": steps,
-                "log.eval_every": steps // 4, "optim.lr": 0.001, "optim.warmup_steps": steps // 10})
+                "log.eval_every": steps // 3, "optim.lr": 0.001, "optim.warmup_steps": steps // 10})
 
 
 def table(runs):

@@ -4,7 +4,7 @@ from .curves import Curve, Panel
 from .training import SMALL_TOKENS, batch_of, mean, named, spread
 
 BATCHES = [16, 256]
-STEPS = 1024  # at a batch of 16: a million tokens
+STEPS = 512  # at a batch of 16: half a million tokens
 SEEDS = [1, 2, 3]
 RANKS = 2
 FACTOR = 3  # from a rate of the search to the next
@@ -16,7 +16,7 @@ FURTHER_SETTINGS = {"lars": {"optim.trust": 0.02}}
 
 
 def settings_of(name, batch, rate, quick):
-    return {**batch_of(batch, 64 if quick else STEPS, 8), "optim.name": name, "optim.lr": rate,
+    return {**batch_of(batch, 64 if quick else STEPS, 4), "optim.name": name, "optim.lr": rate,
             "optim.weight_decay": 0, **FURTHER_SETTINGS.get(name, {})}
 
 
