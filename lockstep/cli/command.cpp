@@ -87,8 +87,15 @@ bool stdout_took_everything() {
   errno = 0;
   std::cout.flush();
   const bool flushed = std::fflush(stdout) == 0;
-  const int reason = errno;
+  int reason = errno;
   if (flushed && std::ferror(stdout) == 0 && std::cout) return true;
+  if (reason == 0) {
+    // The write that failed came before, and took its reason with it: one more has it again.
+    std::clearerr(stdout);
+    std::fputc('\n', stdout);
+    std::fflush(stdout);
+    reason = errno;
+  }
   std::fprintf(stderr, "lockstep: cannot write the result to stdout: %s.\n",
                reason != 0 ? std::strerror(reason) : "an earlier write failed");
   return false;

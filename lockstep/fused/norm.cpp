@@ -28,6 +28,9 @@ struct Parts {
   bool residual = false;
   bool shift = false;
 
+  at::Tensor gain =
+      {};  // kept as it is: a saved leaf would be one of the tensors that hooks offload
+
   // Places among the function's tensors.
   static constexpr size_t kX = 0, kGain = 1, kResidual = 2;
   size_t shift_place() const { return residual ? 3 : 2; }
@@ -60,8 +63,9 @@ struct Norm final : torch::autograd::Function<Norm> {
                                     .eps = eps};
     parts.centered ? kernels::layer_norm(norm) : kernels::rms_norm(norm);
     record.gives({parts.residual ? sum : at::Tensor(), y, mean, rstd});
+    parts.gain = gain;
     torch_inside::keep(*ctx, parts);
-    ctx->save_for_backward({sum, mean, rstd, gain});
+    ctx->save_for_backward({sum, mean, rstd});
     return parts.residual ? variable_list{sum, y} : variable_list{y};
   }
 
@@ -76,7 +80,7 @@ struct Norm final : torch::autograd::Function<Norm> {
     at::Tensor ds = d_sum;
     if (gradients.back().defined()) {
       const variable_list saved = ctx->get_saved_variables();
-      const at::Tensor &sum = saved[0], &mean = saved[1], &rstd = saved[2], &gain = saved[3];
+      const at::Tensor &sum = saved[0], &mean = saved[1], &rstd = saved[2], &gain = parts.gain;
       const at::Tensor dy = gradients.back().contiguous();
       torch_inside::touch_for_reading({gain});
       ds = wants_x || wants_residual ? at::empty_like(sum) : at::Tensor();

@@ -68,6 +68,10 @@ at::Tensor operand(const Arithmetic& arithmetic, const at::Tensor& x) {
   return from;
 }
 
+at::Tensor row_operand(const Arithmetic& arithmetic, const at::Tensor& x) {
+  return operand(arithmetic, x.detach().reshape({-1, x.size(-1)}));
+}
+
 at::Tensor result(const Arithmetic& arithmetic, at::Tensor x) {
   if (arithmetic.compute != ComputeType::fp16) return x;
   LOCKSTEP_ASSERT(x.is_contiguous(), "a product's result is contiguous");

@@ -33,6 +33,9 @@ Arithmetic arithmetic_of(const plan::TrainConfig& config);
 /// `x` as products take it: contiguous, in the compute type (fp16 as fp32 of the same values). A
 /// layer keeps this for backward, so bf16 keeps half of the bytes.
 at::Tensor operand(const Arithmetic& arithmetic, const at::Tensor& x);
+/// The rows [rows, last] of any [..., last] as an operand that is outside of the graph: to be
+/// saved. (A view of a tensor in the graph counts as a leaf of it, whose accumulator nobody keeps.)
+at::Tensor row_operand(const Arithmetic& arithmetic, const at::Tensor& x);
 
 /// `x` as a layer hands it on: rounded to fp16 where that is emulated, in place.
 at::Tensor result(const Arithmetic& arithmetic, at::Tensor x);

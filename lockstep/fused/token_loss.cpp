@@ -60,7 +60,7 @@ struct TokenLosses final : torch::autograd::Function<TokenLosses> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const at::TensorList& /*weights*/, const Head& head) {
     torch_inside::OwnOperator record("lockstep::token_losses", {x, head.weight});
-    const at::Tensor x_RD = operand(head.arithmetic, x.reshape({-1, x.size(-1)}));
+    const at::Tensor x_RD = row_operand(head.arithmetic, x);
     at::Tensor losses = at::empty({x_RD.size(0)}, at::kFloat);
     const Gradients made = compute(head, x_RD, nullptr, losses);
     ctx->save_for_backward({x_RD, made.dx, made.dw});

@@ -26,7 +26,7 @@ struct ColumnLinear final : torch::autograd::Function<ColumnLinear> {
                                const Layer& layer) {
     const at::Tensor whole = whole_of(layer.group, x.contiguous()).wait();
     const fused::Arithmetic& arithmetic = layer.group.arithmetic;
-    const at::Tensor rows = fused::operand(arithmetic, rows_of(whole));
+    const at::Tensor rows = fused::row_operand(arithmetic, whole);
     variable_list outputs;
     for (size_t i = 0; i < layer.weights.size(); ++i) {
       const at::Tensor y =

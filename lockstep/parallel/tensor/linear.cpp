@@ -22,7 +22,7 @@ struct Linear final : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const at::TensorList& /*parameters*/, const Layer& layer) {
     const fused::Arithmetic& arithmetic = layer.group.arithmetic;
-    const at::Tensor rows = fused::operand(arithmetic, rows_of(x));
+    const at::Tensor rows = fused::row_operand(arithmetic, x);
     ctx->save_for_backward({rows});
     torch_inside::keep(*ctx, layer);
     return fused::outputs(arithmetic, rows, fused::operand(arithmetic, layer.weight), layer.bias)

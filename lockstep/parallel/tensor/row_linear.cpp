@@ -40,7 +40,7 @@ struct RowLinear final : torch::autograd::Function<RowLinear> {
     const int first = layer.group.place.local.lo;
     variable_list h;  // rows, as products take them
     for (const at::Tensor& input : inputs) {
-      h.push_back(fused::operand(arithmetic, rows_of(input)));
+      h.push_back(fused::row_operand(arithmetic, input));
     }
     const auto part = [&](int grain) {
       const auto i = static_cast<size_t>(grain - first);

@@ -169,7 +169,7 @@ struct VocabHead final : torch::autograd::Function<VocabHead> {
                             const at::TensorList& /*weights*/, const Head& head) {
     torch_inside::OwnOperator record("lockstep::vocab_head", {x, head.weights[0]});
     const at::Tensor whole = whole_of(head.group, x.contiguous()).wait();
-    const at::Tensor rows = fused::operand(head.group.arithmetic, rows_of(whole));
+    const at::Tensor rows = fused::row_operand(head.group.arithmetic, whole);
     Blocks blocks(head, rows, nullptr);
     const at::Tensor losses = blocks.losses();
     variable_list saved = blocks.take_dw();
