@@ -63,7 +63,8 @@ def section(args, study, result):
     """What stands between the study's marks on the page."""
     said = (f"`{result['command']}`, {result['date']}, {len(result['runs'])} runs on "
             f"{result['ranks']} ranks in {result['minutes']} minutes, {result['cores']} cores of "
-            f"{result['processor']}; every run is in [{args.study}.json](study/{args.study}.json).")
+            f"{result['processor']}, load {result['load_at_start']} at the start; every run "
+            f"is in [{args.study}.json](study/{args.study}.json).")
     return "\n".join([said, "", *study.table(result["runs"]), "",
                       f"![{args.study}](study/{args.study}.svg)"])
 

@@ -4,7 +4,8 @@ from .curves import Curve, Panel
 from .training import batch_of, mean, named, spread
 
 BASE = 16
-RATE = 0.1  # the best of a few at the base
+# At the base: the best of a few, near the largest that trains at all; and one with room above it.
+RATES = [0.1, 0.025]
 BATCHES = [16, 32, 64, 128, 256]
 STEPS = 1024  # at the base: a million tokens
 SEEDS = [1, 2, 3]
@@ -14,20 +15,30 @@ FIXED, LINEAR, WARM = "fixed rate", "linear, no warmup", "linear, warmup"
 TOLERANCE = 0.1
 
 
-def settings_of(name, batch, steps):
+def settings_of(name, rate, batch, steps):
     scaled = {} if name == FIXED else {"optim.lr_scaling": "linear", "optim.base_batch": BASE}
     return {**batch_of(batch, steps, 1, warmup=0 if name == LINEAR else 0.1), "optim.name": "sgd",
-            "optim.lr": RATE, "optim.weight_decay": 0, "optim.grad_clip": 0, **scaled}
+            "optim.lr": rate, "optim.weight_decay": 0, "optim.grad_clip": 0, **scaled}
 
 
 def train(trainer):
     quick = trainer.quick
-    for batch in BATCHES[:2] if quick else BATCHES:
-        for seed in SEEDS[:2] if quick else SEEDS:
-            for name in (FIXED, LINEAR, WARM):
-                if name == FIXED and batch == BASE:
-                    continue  # that is WARM
-                trainer.run(name, seed, "nano", settings_of(name, batch, 32 if quick else STEPS))
+    for rate in RATES[:1] if quick else RATES:
+        for batch in BATCHES[:2] if quick else BATCHES:
+            for seed in SEEDS[:2] if quick else SEEDS:
+                for name in (FIXED, LINEAR, WARM):
+                    if name == FIXED and batch == BASE:
+                        continue  # that is WARM
+                    trainer.run(name, seed, "nano",
+                                settings_of(name, rate, batch, 32 if quick else STEPS))
+
+
+def rates_of(runs):
+    return sorted({run["settings"]["optim.lr"] for run in runs}, reverse=True)
+
+
+def of_rate(runs, rate):
+    return [run for run in runs if run["settings"]["optim.lr"] == rate]
 
 
 def losses(runs, name, batch):
@@ -63,22 +74,29 @@ def holds_up_to(runs, name):
 
 
 def table(runs):
-    rows = ["| batch | steps | " + " | ".join((FIXED, LINEAR, WARM)) + " |", "|---|---|---|---|---|"]
-    for batch in batches_of(runs):
-        steps = next(run["settings"]["run.steps"] for run in runs
-                     if run["settings"]["data.global_batch"] == batch)
-        cells = [cell(losses(runs, name, batch)) for name in (FIXED, LINEAR, WARM)]
-        rows.append(f"| {batch} | {steps} | {' | '.join(cells)} |")
-    rows.append("")
-    for name in (FIXED, LINEAR, WARM):
-        last = holds_up_to(runs, name)
-        said = f"to batch {last}" if last else "nowhere"
-        rows.append(f"- {name}: within {TOLERANCE} nats of batch {BASE} with warmup {said}")
-    return rows
+    rows = ["| rate at batch 16 | batch | steps | " + " | ".join((FIXED, LINEAR, WARM)) + " |",
+            "|---|---|---|---|---|---|"]
+    said = [""]
+    for rate in rates_of(runs):
+        those = of_rate(runs, rate)
+        for batch in batches_of(those):
+            steps = next(run["settings"]["run.steps"] for run in those
+                         if run["settings"]["data.global_batch"] == batch)
+            cells = [cell(losses(those, name, batch)) for name in (FIXED, LINEAR, WARM)]
+            rows.append(f"| {rate} | {batch} | {steps} | {' | '.join(cells)} |")
+        for name in (FIXED, LINEAR, WARM):
+            last = holds_up_to(those, name)
+            where = f"up to batch {last}" if last else "nowhere"
+            said.append(f"- {rate}, {name}: within {TOLERANCE} nats of batch {BASE} {where}")
+    return rows + said
 
 
 def panels(runs):
-    curves = [Curve(name, [(batch, losses(runs, name, batch)) for batch in batches_of(runs)])
-              for name in (FIXED, LINEAR, WARM)]
-    return [Panel("the same tokens at every batch (a cross: diverged)", "samples a batch",
-                  "validation loss, nats per byte", curves, log_x=True)]
+    found = []
+    for rate in rates_of(runs):
+        those = of_rate(runs, rate)
+        curves = [Curve(name, [(batch, losses(those, name, batch)) for batch in batches_of(those)])
+                  for name in (FIXED, LINEAR, WARM)]
+        found.append(Panel(f"rate {rate} at batch {BASE} (a cross: diverged)", "samples a batch",
+                           "validation loss, nats per byte", curves, log_x=True))
+    return found

@@ -61,7 +61,7 @@ TEST(Study, WritesFiguresTableAndPicture) {
   }
   char mean[32];
   snprintf(mean, sizeof mean, "| %.4f (", sum / study["seeds"].size());
-  const size_t row = page.find("\n| 32 | ");
+  const size_t row = page.find("\n| 0.1 | 32 | ");
   ASSERT_NE(row, std::string::npos) << page;
   const std::string cells = page.substr(row, page.find('\n', row + 1) - row);
   EXPECT_NE(cells.rfind(mean), std::string::npos) << mean << " in " << cells;
