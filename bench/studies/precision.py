@@ -36,7 +36,10 @@ def train(trainer):
 
 
 def of(runs, model, name):
-    return named(runs, f"{model}: {name}")
+    """Of the seeds that every type has: a study that was stopped may lack some of the last."""
+    seeds = [{run["seed"] for run in named(runs, f"{model}: {one}")} for one in TYPES]
+    return [run for run in named(runs, f"{model}: {name}")
+            if run["seed"] in set.intersection(*seeds)]
 
 
 def differences(runs, model, name, evaluation=-1):
