@@ -8,6 +8,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
 #include "lockstep/files/token_data.h"
+#include "lockstep/plan/batch_ramp.h"
 #include "lockstep/plan/run_layout.h"
 
 namespace lockstep::cli {
@@ -64,14 +65,29 @@ struct StepPlan {
   }
 };
 
+/// Sequences or pictures of the run, of a batch that grows too.
+int64_t samples_of_run(const plan::TrainConfig& config) {
+  return plan::ramp_of(config).samples_before(config.run.steps);
+}
+
 int64_t tokens_of(const plan::TrainConfig& config) {
-  return config.run.steps * config.data.global_batch * config.model.context;
+  return samples_of_run(config) * config.model.context;
+}
+
+/// "ramp      8 from step 1, 16 from step 11, ..."; nothing without one.
+std::string ramp_text(const plan::TrainConfig& config) {
+  const plan::BatchRamp ramp = plan::ramp_of(config);
+  if (ramp.stages.size() == 1) return "";
+  std::vector<std::string> sizes;
+  for (const plan::BatchRamp::Stage& stage : ramp.stages) {
+    sizes.push_back(base::str(stage.batch.global_batch, " from step ", stage.first_step + 1));
+  }
+  return base::str("ramp      ", base::joined(sizes), "; what follows is of the last\n");
 }
 
 /// Epochs with two decimals, cut off.
 std::string epochs_text(const plan::TrainConfig& config, const RunData& data) {
-  const auto hundredths =
-      static_cast<int64_t>(100 * data.train->epochs(config.run.steps * config.data.global_batch));
+  const auto hundredths = static_cast<int64_t>(100 * data.train->epochs(samples_of_run(config)));
   const std::string digits = std::to_string(100 + hundredths % 100).substr(1);
   return base::str(hundredths / 100, ".", digits);
 }
@@ -123,10 +139,11 @@ RunData open_data(const plan::TrainConfig& config) {
 
 std::string run_plan_text(const plan::TrainConfig& config, int ranks, const RunData& data) {
   const StepPlan step(config, ranks);
-  std::string text =
-      base::str("step      ", step_text(config, data), ", in micro-batches of ",
-                step.batch.micro_batch, "\n", "leaves    ", step.batch.grains, ", of ",
-                count_text(step.batch.micro_batches_per_grain, "micro-batch"), " each\n");
+  std::string text = base::str(
+      ramp_text(config), "step      ", step_text(config, data), ", in micro-batches of ",
+      step.batch.micro_batch, "\n", "leaves    ", step.batch.grains, ", of ",
+      step.batch.micro_batches_per_grain,
+      step.batch.micro_batches_per_grain == 1 ? " micro-batch each\n" : " micro-batches each\n");
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<std::string> leaves;
     for (const int leaf : step.leaves_of(rank)) leaves.push_back(std::to_string(leaf));
@@ -148,11 +165,11 @@ std::string run_plan_text(const plan::TrainConfig& config, int ranks, const RunD
                       data.valid->path(), ", ", count_text(data.valid->size(), "token"));
   }
   if (data.pictures) {
-    text += base::str(", ", count_text(config.run.steps * config.data.global_batch, "picture"),
-                      "\n", "training  ", data.pictures->path(), ", ",
-                      count_text(data.pictures->shape().count, "picture"), "\n", "checking  ",
-                      data.valid_pictures->path(), ", ",
-                      count_text(data.valid_pictures->shape().count, "picture"));
+    text +=
+        base::str(", ", count_text(samples_of_run(config), "picture"), "\n", "training  ",
+                  data.pictures->path(), ", ", count_text(data.pictures->shape().count, "picture"),
+                  "\n", "checking  ", data.valid_pictures->path(), ", ",
+                  count_text(data.valid_pictures->shape().count, "picture"));
   }
   return text + base::str("\n", "engine    ", config.comm.engine, "\n");
 }

@@ -137,7 +137,30 @@ bool has_bf16_products() {
 
 std::string gemm_library() {
   const dnnl_version_t& version = *dnnl::version();
-  return base::str("dnnl-", version.major, ".", version.minor, ".", version.patch);
+  const auto instructions = [] {
+    switch (dnnl::get_effective_cpu_isa()) {
+      case dnnl::cpu_isa::sse41:
+        return "sse41";
+      case dnnl::cpu_isa::avx:
+        return "avx";
+      case dnnl::cpu_isa::avx2:
+        return "avx2";
+      case dnnl::cpu_isa::avx2_vnni:
+        return "avx2_vnni";
+      case dnnl::cpu_isa::avx512_core:
+        return "avx512";
+      case dnnl::cpu_isa::avx512_core_vnni:
+        return "avx512_vnni";
+      case dnnl::cpu_isa::avx512_core_bf16:
+        return "avx512_bf16";
+      case dnnl::cpu_isa::avx512_core_amx:
+        return "amx";
+      default:
+        return "other";
+    }
+  }();
+  return base::str("dnnl-", version.major, ".", version.minor, ".", version.patch, "-",
+                   instructions);
 }
 
 }  // namespace lockstep::kernels

@@ -42,7 +42,7 @@ constexpr int64_t gemm_flops(const Gemm& product) { return 2 * product.m * produ
 /// Whether this processor, or what ONEDNN_MAX_CPU_ISA leaves of it, has bf16 products.
 bool has_bf16_products();
 
-/// "dnnl-2.6.3"
+/// "dnnl-2.6.3-avx512_bf16": version, and the instructions that its products use.
 std::string gemm_library();
 
 }  // namespace lockstep::kernels

@@ -25,10 +25,12 @@ void check_ramp(const TrainConfig& config, const BatchPlan& whole) {
                                ", or --set data.ramp_from=0"));
   }
   if (data.ramp_from == 0 && data.ramp_steps > 0) {
-    throw UsageError(base::str("data.ramp_steps = ", data.ramp_steps,
-                               " has no effect without data.ramp_from.\n  These fit: --set "
-                               "data.ramp_from=",
-                               whole.micro_batch * whole.grains, ", or --set data.ramp_steps=0"));
+    const int64_t part = whole.micro_batch * whole.grains;
+    throw UsageError(base::str(
+        "data.ramp_steps = ", data.ramp_steps, " has no effect without data.ramp_from.\n  ",
+        part < whole.global_batch ? base::str("These fit: --set data.ramp_from=", part, ", or ")
+                                  : std::string("This fits: "),
+        "--set data.ramp_steps=0"));
   }
   if (data.ramp_from == 0) return;
   const int64_t part = whole.micro_batch * whole.grains;

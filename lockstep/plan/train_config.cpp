@@ -138,6 +138,10 @@ bool is_unicode(const Json& text) {
 }
 
 void assign(TrainConfig& config, const Row& row, const Text& t, const Json& value) {
+  if (t.or_number && value.is_number()) {
+    assign(config, row, t, Json(shortest(value.get<double>())));
+    return;
+  }
   if (!is_unicode(value)) throw UsageError(row.name + ": the text is not UTF-8");
   if (!value.is_string()) refuse(row, value.dump());
   const auto& text = value.get_ref<const std::string&>();

@@ -97,7 +97,11 @@ void check_grains(const TrainConfig& config, int64_t grains) {
   for (const auto& [name, size] : sizes) {
     if (size % grains == 0) continue;
     std::vector<int64_t> enough = divisors(size);
-    std::erase_if(enough, [&](int64_t d) { return d < config.parallel.tensor; });
+    std::erase_if(enough, [&](int64_t d) {
+      return d < config.parallel.tensor ||
+             std::any_of(std::begin(sizes), std::end(sizes),
+                         [d](const auto& other) { return other.second % d != 0; });
+    });
     const bool by_default = config.numerics.tensor_grains == 0;
     throw UsageError(base::str(
         "numerics.tensor_grains = ", grains, by_default ? " (those of parallel.tensor)" : "",
@@ -185,7 +189,8 @@ void check_parts(const TrainConfig& config, int ranks) {
                   ", but parallel.schedule = \"zero-bubble-v\" has two: one on the way "
                   "there, one on the way back.\n  This fits: --set parallel.chunks=2"));
   }
-  const bool divided = grains > 1 || context_grains_of(config) > 1;
+  const bool divided =
+      grains > 1 || parallel.tensor > 1 || context_grains_of(config) > 1 || parallel.context > 1;
   if (divided) {
     check_grains(config, grains);
     check_context(config);

@@ -1,6 +1,7 @@
 #include "lockstep/train/kernel_probe.h"
 
 #include <ATen/Version.h>
+#include <dlfcn.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -37,6 +38,13 @@ at::Tensor product(kernels::OperandType type, int64_t size) {
                                                     : plan::ComputeType::fp32};
   return fused::outputs(arithmetic, fused::operand(arithmetic, fixed_input({size, size}, "left")),
                         fused::operand(arithmetic, fixed_input({size, size}, "right")), {});
+}
+
+/// "-SkylakeX": the kernels that OpenBLAS chose or was told to use; nothing with another BLAS.
+std::string blas_kernels() {
+  using Name = char* (*)();
+  const auto name = reinterpret_cast<Name>(dlsym(RTLD_DEFAULT, "openblas_get_corename"));
+  return name != nullptr ? base::str("-", name()) : "";
 }
 
 }  // namespace
@@ -92,7 +100,7 @@ std::string instruction_set() {
 }
 
 std::string kernel_set(bool fused) {
-  const std::string aten = base::str("aten-", TORCH_VERSION);
+  const std::string aten = base::str("aten-", TORCH_VERSION, blas_kernels());
   return fused ? base::str(fused::kKernelSet, "+", kernels::gemm_library(), "+", aten) : aten;
 }
 

@@ -18,7 +18,8 @@ std::string kernel_fingerprint();
 /// "avx2", "avx512"...: what LibTorch's own kernels were told to use.
 std::string instruction_set();
 
-/// "aten-1.13.1", or with Lockstep's kernels "fused-1+dnnl-2.6.3+aten-1.13.1".
+/// "aten-1.13.1-SkylakeX", with what BLAS uses; with Lockstep's kernels before it
+/// "fused-1+dnnl-2.6.3-avx512_bf16+".
 std::string kernel_set(bool fused);
 /// The one of the two that a run's model has: families without kernels of their own have
 /// LibTorch's.

@@ -149,7 +149,11 @@ std::string Trainer::why_stopped(int64_t step) const {
                    // The sign of a NaN says nothing.
                    ", gradient norm ", std::abs(last_.grad_norm), ": ", cause,
                    policy && !finite ? base::str(" (", guard_.reason(), ")") : std::string(),
-                   ".\n  A lower --set optim.lr or a longer --set optim.warmup_steps often helps.");
+                   ".\n  A lower --set optim.lr or a longer --set optim.warmup_steps often helps",
+                   config_.precision.compute == "fp16"
+                       ? base::str("; in fp16 a smaller --set precision.loss_scale (now ",
+                                   guard_.scaler().scale(), "), or compute=bf16.")
+                       : std::string("."));
 }
 
 }  // namespace lockstep

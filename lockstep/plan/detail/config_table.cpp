@@ -130,7 +130,7 @@ const std::vector<Row>& config_table() {
        Choice{AT(precision.compute), {"fp32", "bf16", "fp16"}}},
       {"precision.loss_scale",
        "what gradients are multiplied by on their way, with fp16: dynamic, or a power of two",
-       Text{AT(precision.loss_scale)}},
+       Text{AT(precision.loss_scale), false, /*or_number=*/true}},
       {"precision.first_scale", "loss scale of the first step, with dynamic",
        Real{AT(precision.first_scale), 1, 16'777'216}},
       {"precision.min_scale", "smallest loss scale, with dynamic",

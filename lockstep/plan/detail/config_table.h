@@ -31,6 +31,7 @@ struct Flag {
 struct Text {
   std::string* (*at)(TrainConfig&);
   bool may_be_empty = false;
+  bool or_number = false;  // a file may write a number without quotes
 };
 struct Choice {
   std::string* (*at)(TrainConfig&);
