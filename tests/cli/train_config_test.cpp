@@ -189,6 +189,8 @@ TEST(TrainConfig, TypedValuesAreNotText) {
   refused("run.steps", nlohmann::json::array({1}));
   set_value(config, "optim.lr", 1);  // a whole number is a number
   EXPECT_EQ(config.optim.lr, 1.0);
+  set_value(config, "precision.loss_scale", 1024);  // a word or a number
+  EXPECT_EQ(config.precision.loss_scale, "1024");
   EXPECT_EQ(to_json(config)["numerics"]["grains"], "auto");
 }
 

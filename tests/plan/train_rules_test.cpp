@@ -43,6 +43,27 @@ TEST(ConfigRules, OPT_3_AnEpsThatVanishesAsAFloat) {
   }
 }
 
+/// A rank without a grain of the layers, or of the sequence, would have nothing to compute.
+TEST(ConfigRules, RanksThatShareLayersHaveAGrainEach) {
+  expect_contains(refusal_of([](TrainConfig& c) {
+                    c.parallel.tensor = 2;
+                    c.numerics.tensor_grains = 1;
+                  }),
+                  "2 ranks share numerics.tensor_grains = 1 grains");
+  expect_contains(refusal_of([](TrainConfig& c) {
+                    c.parallel.context = 2;
+                    c.numerics.context_grains = 1;
+                  }),
+                  "2 ranks share numerics.context_grains = 1 grains");
+  // What is offered is taken by every size that it divides: 3 divides the context alone.
+  const std::string refusal = refusal_of([](TrainConfig& c) {
+    c.parallel.tensor = 2;
+    c.model.context = 33;
+  });
+  expect_contains(refusal, "does not divide model.context = 33");
+  expect_contains(refusal, "No number of grains for 2 ranks does");
+}
+
 /// No options without effect: what the chosen optimizer does not read is refused.
 TEST(ConfigRules, OptionsOfOtherOptimizersAreRefused) {
   const auto refusal = [](const char* name, const char* key, const char* value) {
