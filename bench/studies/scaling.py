@@ -4,9 +4,8 @@ from .curves import Curve, Panel
 from .training import batch_of, mean, named, spread
 
 BASE = 16
-# At the base: the best of a few, near the largest that trains at all; and one with room above it.
-RATES = [0.1, 0.025]
-BATCHES = [16, 32, 64, 128, 256]
+# By the rate at the base: the best of a few, near the largest that trains at all; one with room above.
+BATCHES = {0.1: [16, 32, 64, 128, 256], 0.025: [16, 64, 256]}
 STEPS = 1024  # at the base: a million tokens
 SEEDS = [1, 2, 3]
 RANKS = 2
@@ -23,8 +22,8 @@ def settings_of(name, rate, batch, steps):
 
 def train(trainer):
     quick = trainer.quick
-    for rate in RATES[:1] if quick else RATES:
-        for batch in BATCHES[:2] if quick else BATCHES:
+    for rate in list(BATCHES)[:1] if quick else BATCHES:
+        for batch in BATCHES[rate][:2] if quick else BATCHES[rate]:
             for seed in SEEDS[:2] if quick else SEEDS:
                 for name in (FIXED, LINEAR, WARM):
                     if name == FIXED and batch == BASE:
