@@ -115,7 +115,10 @@ TEST_F(RunReports, TheLinesMemoryIsTheSumOfKindsAndPhasesAreTheStep) {
     double sum = 0;
     for (const auto& [name, seconds] : report["phase_seconds"].items())
       sum += seconds.get<double>();
-    EXPECT_NEAR(sum, report["seconds"].get<double>(), 0.05 * report["seconds"].get<double>());
+    // A step of some milliseconds: one that the system interrupts has a millisecond between its
+    // parts.
+    const auto seconds = report["seconds"].get<double>();
+    EXPECT_NEAR(sum, seconds, std::max(0.05 * seconds, 2e-3));
     EXPECT_GT(report["phase_seconds"]["backward"].get<double>(), 0);
     EXPECT_GT(report["comm"]["bytes"].get<int64_t>(), 0);
     EXPECT_EQ(report["memory_bytes"]["optimizer"].get<int64_t>() % 8, 0);
