@@ -18,10 +18,6 @@ namespace {
 using kernels::OperandType;
 using plan::ComputeType;
 
-OperandType type_of(const at::Tensor& operand) {
-  return operand.scalar_type() == at::kBFloat16 ? OperandType::bf16 : OperandType::fp32;
-}
-
 /// left [m, k] or its transpose times right [k, n] or its transpose.
 at::Tensor multiply(const char* name, const at::Tensor& left, bool transpose_left,
                     const at::Tensor& right, bool transpose_right, const at::Tensor& bias) {
@@ -29,8 +25,9 @@ at::Tensor multiply(const char* name, const at::Tensor& left, bool transpose_lef
   torch_inside::touch_for_reading({right, bias});
   LOCKSTEP_ASSERT(left.is_contiguous() && right.is_contiguous(), "operands are made contiguous");
   const int64_t m = left.size(transpose_left ? 1 : 0), k = left.size(transpose_left ? 0 : 1);
-  const kernels::Gemm product = kernels::packed_gemm(
-      type_of(left), m, right.size(transpose_right ? 0 : 1), k, transpose_left, transpose_right);
+  const kernels::Gemm product =
+      kernels::packed_gemm(operand_type(left), m, right.size(transpose_right ? 0 : 1), k,
+                           transpose_left, transpose_right);
   at::Tensor into = at::empty({product.m, product.n}, at::kFloat);
   kernels::gemm(product, left.data_ptr(), right.data_ptr(), into.data_ptr<float>(),
                 bias.defined() ? bias.data_ptr<float>() : nullptr);
@@ -70,6 +67,10 @@ at::Tensor operand(const Arithmetic& arithmetic, const at::Tensor& x) {
 
 at::Tensor row_operand(const Arithmetic& arithmetic, const at::Tensor& x) {
   return operand(arithmetic, x.detach().reshape({-1, x.size(-1)}));
+}
+
+kernels::OperandType operand_type(const at::Tensor& operand) {
+  return operand.scalar_type() == at::kBFloat16 ? OperandType::bf16 : OperandType::fp32;
 }
 
 at::Tensor result(const Arithmetic& arithmetic, at::Tensor x) {

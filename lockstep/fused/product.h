@@ -20,6 +20,7 @@
 
 #include <string_view>
 
+#include "lockstep/kernels/gemm.h"
 #include "lockstep/plan/compute_type.h"
 #include "lockstep/plan/train_config.h"
 
@@ -36,6 +37,9 @@ at::Tensor operand(const Arithmetic& arithmetic, const at::Tensor& x);
 /// The rows [rows, last] of any [..., last] as an operand that is outside of the graph: to be
 /// saved. (A view of a tensor in the graph counts as a leaf of it, whose accumulator nobody keeps.)
 at::Tensor row_operand(const Arithmetic& arithmetic, const at::Tensor& x);
+
+/// What products take an operand for.
+kernels::OperandType operand_type(const at::Tensor& operand);
 
 /// `x` as a layer hands it on: rounded to fp16 where that is emulated, in place.
 at::Tensor result(const Arithmetic& arithmetic, at::Tensor x);

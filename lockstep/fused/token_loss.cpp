@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/kernels/span.h"
 #include "lockstep/kernels/token_loss.h"
 #include "lockstep/torch_inside/first_touch.h"
 #include "lockstep/torch_inside/gemm_counter.h"
@@ -36,9 +37,7 @@ struct Gradients {
 Gradients compute(const Head& head, const at::Tensor& x_RD, const float* weights,
                   const at::Tensor& losses) {
   const at::Tensor w_VD = operand(head.arithmetic, head.weight);
-  const kernels::TokenLossShape shape{.type = x_RD.scalar_type() == at::kBFloat16
-                                                  ? kernels::OperandType::bf16
-                                                  : kernels::OperandType::fp32,
+  const kernels::TokenLossShape shape{.type = operand_type(x_RD),
                                       .rows = x_RD.size(0),
                                       .width = x_RD.size(1),
                                       .vocab = w_VD.size(0)};

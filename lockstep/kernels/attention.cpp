@@ -9,6 +9,7 @@
 #include "lockstep/kernels/detail/lane_sum.h"
 #include "lockstep/kernels/dropout_mask.h"
 #include "lockstep/kernels/rounding.h"
+#include "lockstep/kernels/span.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -167,15 +168,6 @@ LOCKSTEP_CLONES void score_gradient_rows(float* __restrict scores, float* __rest
       d[j] = p[j] * (d[j] * m[j] - along) * scale;
     }
     for (int64_t j = seen; j < columns; ++j) p[j] = d[j] = 0;
-  }
-}
-
-LOCKSTEP_CLONES void scale_rows(float* __restrict values, const float* __restrict factors,
-                                int64_t rows, int64_t width) {
-  for (int64_t i = 0; i < rows; ++i) {
-    float* __restrict row = values + i * width;
-    const float factor = factors[i];
-    for (int64_t j = 0; j < width; ++j) row[j] *= factor;
   }
 }
 

@@ -34,4 +34,17 @@ bool all_finite(const float* values, int64_t count) {
   return true;
 }
 
+LOCKSTEP_CLONES void scale_in_place(float* values, int64_t count, float factor) {
+  for (int64_t i = 0; i < count; ++i) values[i] *= factor;
+}
+
+LOCKSTEP_CLONES void scale_rows(float* __restrict values, const float* __restrict factors,
+                                int64_t rows, int64_t width) {
+  for (int64_t i = 0; i < rows; ++i) {
+    float* __restrict row = values + i * width;
+    const float factor = factors[i];
+    for (int64_t j = 0; j < width; ++j) row[j] *= factor;
+  }
+}
+
 }  // namespace lockstep::kernels

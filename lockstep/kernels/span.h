@@ -9,6 +9,12 @@ namespace lockstep::kernels {
 /// into[i] += from[i]. The spans do not overlap.
 void add(float* into, const float* from, int64_t count);
 
+/// values[i] *= factor
+void scale_in_place(float* values, int64_t count, float factor);
+
+/// Row i of `width` elements, each times factors[i].
+void scale_rows(float* values, const float* factors, int64_t rows, int64_t width);
+
 /// True if every element is finite.
 bool all_finite(const float* values, int64_t count);
 

@@ -8,6 +8,7 @@
 #include "lockstep/kernels/detail/exp.h"
 #include "lockstep/kernels/detail/lane_sum.h"
 #include "lockstep/kernels/rounding.h"
+#include "lockstep/kernels/span.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -28,15 +29,6 @@ LOCKSTEP_CLONES void exponentials(float* __restrict tile, float* __restrict sums
     const float m = most[i];
     for (int64_t j = 0; j < columns; ++j) row[j] = detail::exp(row[j] - m);
     sums[i] += detail::lane_sum(columns, [row](int64_t j) { return row[j]; });
-  }
-}
-
-LOCKSTEP_CLONES void scale_rows(float* __restrict tile, const float* __restrict factors,
-                                int64_t rows, int64_t columns) {
-  for (int64_t i = 0; i < rows; ++i) {
-    float* __restrict row = tile + i * columns;
-    const float factor = factors[i];
-    for (int64_t j = 0; j < columns; ++j) row[j] *= factor;
   }
 }
 
@@ -85,6 +77,15 @@ void block_exponentials(const LossBlock& block, const float* most, float* sums) 
   for_each_tile(block, [&](int64_t, int64_t n, float* tile) {
     exponentials(tile, sums, most, block.rows, n);
   });
+}
+
+void finish_losses(int64_t rows, const int64_t* targets, const float* weights, const float* most,
+                   const float* sums, const float* of_targets, float* losses, float* shares) {
+  for (int64_t i = 0; i < rows; ++i) {
+    const bool counts = targets[i] >= 0;
+    losses[i] = counts ? most[i] + std::log(sums[i]) - of_targets[i] : 0.0F;
+    shares[i] = counts ? (weights == nullptr ? 1.0F : weights[i]) / sums[i] : 0.0F;
+  }
 }
 
 void block_gradients(const LossBlock& block, const float* shares, const int64_t* targets,
@@ -151,20 +152,11 @@ void token_losses(const TokenLossShape& shape, const void* x, const void* w, con
     target_logits(block, targets + r, of_targets);
     block_exponentials(block, most, sums);
     const float* const of_rows = weights == nullptr ? nullptr : weights + r;
-    for (int64_t i = 0; i < block.rows; ++i) {
-      const bool counts = targets[r + i] >= 0;
-      const float weight = of_rows == nullptr ? 1.0F : of_rows[i];
-      losses[r + i] = counts ? most[i] + std::log(sums[i]) - of_targets[i] : 0.0F;
-      shares[i] = counts ? weight / sums[i] : 0.0F;
-    }
+    finish_losses(block.rows, targets + r, of_rows, most, sums, of_targets, losses + r, shares);
     if (dx == nullptr && dw == nullptr) continue;
     block_gradients(block, shares, targets + r, of_rows, dx == nullptr ? nullptr : dx + r * D, dw,
                     /*adds_to_dw=*/r > 0);
   }
-}
-
-LOCKSTEP_CLONES void scale_in_place(float* values, int64_t count, float factor) {
-  for (int64_t i = 0; i < count; ++i) values[i] *= factor;
 }
 
 }  // namespace lockstep::kernels

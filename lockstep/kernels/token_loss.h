@@ -67,14 +67,16 @@ void target_logits(const LossBlock& block, const int64_t* targets, float* into);
 /// Logits become exp(l - most[i]); their sums are added to sums[i].
 void block_exponentials(const LossBlock& block, const float* most, float* sums);
 
+/// With maxima and sums of the whole vocabulary: the loss of each row, and its share, weights[i] (1
+/// without weights) over the sum; both 0 where a target is below 0.
+void finish_losses(int64_t rows, const int64_t* targets, const float* weights, const float* most,
+                   const float* sums, const float* of_targets, float* losses, float* shares);
+
 /// Exponentials become gradients of the logits: times share[i], and where row i's target is a
 /// column, less weights[i] (1 without weights) there. A share of 0 makes zeros, whatever the
 /// exponentials. Then their products with w and x: dx [rows, width] is written, dw [columns, width]
 /// written or added to; each null if it is not wanted.
 void block_gradients(const LossBlock& block, const float* shares, const int64_t* targets,
                      const float* weights, float* dx, float* dw, bool adds_to_dw);
-
-/// values[i] *= factor
-void scale_in_place(float* values, int64_t count, float factor);
 
 }  // namespace lockstep::kernels

@@ -11,10 +11,9 @@ namespace {
 using testing::bits_of;
 using testing::expect_planned_bytes;
 using testing::Layout;
-using testing::TinyRun;
 
 /// 4 leaves of 1, 2, 3 and 4 micro-batches of one sample.
-struct RampRun : TinyRun {
+struct RampRun : testing::LayoutRun {
   RampRun() {
     config.run.steps = 8;
     config.model.width = 20;
@@ -25,10 +24,6 @@ struct RampRun : TinyRun {
     config.data.ramp_steps = 6;
     config.numerics.grains = 4;
     config.optim.decay = "constant";
-  }
-  nlohmann::json run_with(const Layout& layout) {
-    layout.set(config);
-    return run(layout.ranks());
   }
 };
 

@@ -22,6 +22,14 @@ struct Layout {
   }
 };
 
+/// A run whose layout a test changes.
+struct LayoutRun : TinyRun {
+  nlohmann::json run_with(const Layout& layout) {
+    layout.set(config);
+    return run(layout.ranks());
+  }
+};
+
 inline std::ostream& operator<<(std::ostream& out, const Layout& layout) {
   return out << "dp " << layout.data << " " << layout.shard << " pp " << layout.pipeline << " tp "
              << layout.tensor;

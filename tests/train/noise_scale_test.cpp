@@ -101,16 +101,12 @@ TEST(NoiseScale, FindsTheNoiseOfARun) {
   EXPECT_NEAR(summary["noise_scale"]["samples"].get<double>() / kScale, 1, 0.12);
 }
 
-struct NoiseRun : TinyRun {
+struct NoiseRun : testing::LayoutRun {
   NoiseRun() {
     config.model.width = 20;
     config.model.context = 12;
     config.data.micro_batch = 1;
     config.log.noise_scale = true;
-  }
-  nlohmann::json run_with(const Layout& layout) {
-    layout.set(config);
-    return run(layout.ranks());
   }
 };
 

@@ -14,19 +14,14 @@ namespace {
 using testing::bits_of;
 using testing::expect_planned_bytes;
 using testing::Layout;
-using testing::TinyRun;
 
-struct AverageRun : TinyRun {
+struct AverageRun : testing::LayoutRun {
   AverageRun() {
     config.model.width = 20;
     config.model.context = 12;
     config.data.micro_batch = 1;
     config.log.eval_every = 2;
     config.optim.ema = 0.75;
-  }
-  nlohmann::json run_with(const Layout& layout) {
-    layout.set(config);
-    return run(layout.ranks());
   }
 };
 

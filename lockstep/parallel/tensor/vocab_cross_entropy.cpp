@@ -16,6 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
+#include "lockstep/parallel/tensor/detail/vocab_columns.h"
 #include "lockstep/torch_inside/kept.h"
 
 namespace lockstep::parallel {
@@ -24,16 +25,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Columns {
+struct Columns : detail::VocabColumns {
+  Columns(const TensorGroup& grains, int64_t vocab, int64_t of_grain)
+      : VocabColumns{grains.place.local.lo, vocab, of_grain}, group(grains) {}
   TensorGroup group;
-  int64_t vocab = 0;
-  int64_t of_grain = 0;  // columns, with those that pad
-
-  int64_t first(size_t i) const {
-    return (group.place.local.lo + static_cast<int64_t>(i)) * of_grain;
-  }
-  /// Columns of the rank's grain i that are tokens.
-  int64_t real(size_t i) const { return std::clamp<int64_t>(vocab - first(i), 0, of_grain); }
 };
 
 /// Where each row's target lies in a grain: which rows have it, and their column (0 for others).
@@ -130,7 +125,7 @@ at::Tensor vocab_cross_entropy(const TensorGroup& group, const std::vector<at::T
                                const at::Tensor& targets, int64_t vocab) {
   check_targets(targets, vocab);
   return VocabCrossEntropy::apply(at::TensorList(logits), targets,
-                                  Columns{group, vocab, logits[0].size(1)});
+                                  Columns(group, vocab, logits[0].size(1)));
 }
 
 at::Tensor whole_logits(const TensorGroup& group, const std::vector<at::Tensor>& logits,

@@ -6,15 +6,16 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
 #include "lockstep/fused/token_loss.h"
+#include "lockstep/kernels/span.h"
 #include "lockstep/kernels/token_loss.h"
 #include "lockstep/parallel/tensor/detail/layer_inputs.h"
+#include "lockstep/parallel/tensor/detail/vocab_columns.h"
 #include "lockstep/parallel/tensor/linear.h"
 #include "lockstep/parallel/tensor/vocab_cross_entropy.h"
 #include "lockstep/torch_inside/first_touch.h"
@@ -38,30 +39,24 @@ struct Head {
   bool wants_dw = false;
   bool deferred = false;  // weight gradients go to the queue
 
-  int64_t of_grain() const { return weights[0].size(0); }
-  int64_t first(size_t i) const {
-    return (group.place.local.lo + static_cast<int64_t>(i)) * of_grain();
-  }
-  /// Columns of the rank's grain i that are tokens.
-  int64_t real(size_t i) const { return std::clamp<int64_t>(vocab - first(i), 0, of_grain()); }
+  detail::VocabColumns columns() const { return {group.place.local.lo, vocab, weights[0].size(0)}; }
 };
 
 /// A forward, block by block.
 class Blocks {
  public:
   Blocks(const Head& head, const at::Tensor& x_ND, const float* row_weights)
-      : head_(head), x_(x_ND), row_weights_(row_weights) {
+      : head_(head), columns_(head.columns()), x_(x_ND), row_weights_(row_weights) {
     const fused::Arithmetic& arithmetic = head.group.arithmetic;
-    type_ =
-        x_.scalar_type() == at::kBFloat16 ? kernels::OperandType::bf16 : kernels::OperandType::fp32;
+    type_ = fused::operand_type(x_);
     int64_t scratch = 0;
     for (size_t i = 0; i < head.weights.size(); ++i) {
       weights_.push_back(fused::operand(arithmetic, head.weights[i]));
       offsets_.push_back(scratch);
-      scratch +=
-          kernels::loss_block_scratch(type_, std::min(kernels::kLossRows, rows()), head.real(i));
+      scratch += kernels::loss_block_scratch(type_, std::min(kernels::kLossRows, rows()),
+                                             columns_.real(i));
       if (head.wants_dx) dx_.push_back(at::empty({rows(), width()}, at::kFloat));
-      if (head.wants_dw) dw_.push_back(at::zeros({head.of_grain(), width()}, at::kFloat));
+      if (head.wants_dw) dw_.push_back(at::zeros({columns_.of_grain, width()}, at::kFloat));
     }
     scratch_ = at::empty({scratch}, at::kFloat);
   }
@@ -85,7 +80,7 @@ class Blocks {
     return {.type = type_,
             .rows = m,
             .width = width(),
-            .columns = head_.real(i),
+            .columns = columns_.real(i),
             .x = static_cast<const char*>(x_.data_ptr()) +
                  r * width() * static_cast<int64_t>(x_.element_size()),
             .w = weights_[i].data_ptr(),
@@ -116,15 +111,10 @@ class Blocks {
         (own ? own_part(group, part, /*joins=*/false) : sum_grains(group, part)).wait();
 
     const int64_t* targets = head_.targets.data_ptr<int64_t>() + r;
-    const float* maxima = most.data_ptr<float>();
     const float* of_rows = row_weights_ == nullptr ? nullptr : row_weights_ + r;
     const at::Tensor shares = at::empty({m}, at::kFloat);
-    for (int64_t k = 0; k < m; ++k) {
-      const float sum = sums.data_ptr<float>()[k], of_target = sums.data_ptr<float>()[m + k];
-      losses[k] = targets[k] >= 0 ? maxima[k] + std::log(sum) - of_target : 0.0F;
-      const float weight = of_rows == nullptr ? 1.0F : of_rows[k];
-      shares.data_ptr<float>()[k] = targets[k] >= 0 ? weight / sum : 0.0F;
-    }
+    kernels::finish_losses(m, targets, of_rows, most.data_ptr<float>(), sums.data_ptr<float>(),
+                           sums.data_ptr<float>() + m, losses, shares.data_ptr<float>());
     if (!head_.wants_dx && !head_.wants_dw) return;
     for (size_t i = 0; i < weights_.size(); ++i) {
       torch_inside::touch_for_reading({weights_[i]});
@@ -136,7 +126,7 @@ class Blocks {
     }
     for (size_t i = 0; i < weights_.size(); ++i) {
       const int64_t products = 1 + (head_.wants_dx ? 1 : 0) + (head_.wants_dw ? 1 : 0);
-      torch_inside::add_gemm_flops(2 * m * width() * head_.real(i) * products);
+      torch_inside::add_gemm_flops(2 * m * width() * columns_.real(i) * products);
     }
   }
 
@@ -146,13 +136,14 @@ class Blocks {
     const int64_t* targets = head_.targets.data_ptr<int64_t>() + r;
     std::vector<int64_t> columns(targets, targets + m);
     for (int64_t& column : columns) {
-      column = column < 0 ? -1 : column - (local ? 0 : head_.first(i));
-      if (column >= head_.real(i)) column = -1;
+      column = column < 0 ? -1 : column - (local ? 0 : columns_.first(i));
+      if (column >= columns_.real(i)) column = -1;
     }
     return columns;
   }
 
   const Head& head_;
+  detail::VocabColumns columns_;
   at::Tensor x_;
   const float* row_weights_;  // [N], or null
   kernels::OperandType type_;
