@@ -128,6 +128,19 @@ void write_safetensors(const std::string& path, const std::vector<TensorEntry>& 
 struct SafetensorsFile::Impl {
   explicit Impl(const std::string& path) : file(path) {}
 
+  /// `from` and `bytes` lie within the file as it was mapped.
+  void copy(int64_t from, int64_t bytes, void* out) const {
+    for (int64_t done = 0; done < bytes; done += kCopyBytes) {
+      if (file.was_cut()) {
+        throw StateError(file.path() + " was cut short while it was being read.");
+      }
+      const int64_t part = std::min(kCopyBytes, bytes - done);
+      std::memcpy(static_cast<char*>(out) + done, file.data() + from + done,
+                  static_cast<size_t>(part));
+      file.release(from + done, part);
+    }
+  }
+
   MappedFile file;
   detail::SafetensorsHeader header;
   std::unordered_map<std::string, size_t> index;  // into header.tensors
@@ -175,6 +188,14 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
   return opened;
 }
 
+const std::string& SafetensorsFile::path() const { return impl_->file.path(); }
+
+std::string SafetensorsFile::header_bytes() const {
+  std::string bytes(static_cast<size_t>(impl_->data_begin), '\0');
+  impl_->copy(0, impl_->data_begin, bytes.data());
+  return bytes;
+}
+
 const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
   return impl_->header.metadata;
 }
@@ -203,16 +224,20 @@ void SafetensorsFile::read(const std::string& name, void* out, int64_t bytes) co
     throw StateError(base::str(impl_->file.path(), ": tensor \"", name, "\" has ", tensor.bytes,
                                " bytes, but ", bytes, " were expected."));
   }
-  for (int64_t done = 0; done < bytes; done += kCopyBytes) {
-    if (impl_->file.was_cut()) {
-      throw StateError(impl_->file.path() + " was cut short while it was being read.");
-    }
-    const int64_t part = std::min(kCopyBytes, bytes - done);
-    const int64_t from = impl_->data_begin + tensor.offset + done;
-    std::memcpy(static_cast<char*>(out) + done, impl_->file.data() + from,
-                static_cast<size_t>(part));
-    impl_->file.release(from, part);
+  impl_->copy(impl_->data_begin + tensor.offset, bytes, out);
+}
+
+void SafetensorsFile::read_part(const std::string& name, int64_t first_byte, int64_t bytes,
+                                void* out) const {
+  const Info& tensor = info(name);
+  // In this order no sum can overflow.
+  if (first_byte < 0 || bytes < 0 || first_byte > tensor.bytes ||
+      bytes > tensor.bytes - first_byte) {
+    throw StateError(base::str(impl_->file.path(), ": tensor \"", name, "\" has ", tensor.bytes,
+                               " bytes, but ", bytes, " from byte ", first_byte,
+                               " on were asked for."));
   }
+  impl_->copy(impl_->data_begin + tensor.offset + first_byte, bytes, out);
 }
 
 }  // namespace lockstep::files

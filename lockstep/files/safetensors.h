@@ -51,6 +51,9 @@ class SafetensorsFile {
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
   ~SafetensorsFile();
 
+  const std::string& path() const;
+  /// The file up to its data, 8 + N bytes: what a digest of the header is taken over.
+  std::string header_bytes() const;
   const std::map<std::string, std::string>& metadata() const;
   /// In the order of the data.
   std::vector<std::string> names() const;
@@ -59,6 +62,8 @@ class SafetensorsFile {
   const Info& info(const std::string& name) const;
   /// Copies a tensor. Throws StateError if `bytes` is not its size.
   void read(const std::string& name, void* out, int64_t bytes) const;
+  /// Copies `bytes` of a tensor from its byte `first_byte` on. Throws StateError if it ends sooner.
+  void read_part(const std::string& name, int64_t first_byte, int64_t bytes, void* out) const;
 
  private:
   SafetensorsFile();

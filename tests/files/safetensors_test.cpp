@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <numeric>
 
 #include "lockstep/base/error.h"
@@ -249,6 +250,37 @@ TEST_F(Safetensors, AskingForAnotherTensorOrSizeIsAnError) {
       std::string::npos);
   float values[4];
   EXPECT_NE(message_of<StateError>([&] { file.read("embed.weight", values, 16); }).find("has 8"),
+            std::string::npos);
+}
+
+TEST_F(Safetensors, PartsOfATensorAndTheBytesOfTheHeader) {
+  std::vector<float> large(5'000'003);
+  std::iota(large.begin(), large.end(), 0.0f);
+  write_safetensors(path_, {f32("a", {2}, {5, 6}), f32("w", {5'000'003}, large), f32("e", {0}, {})},
+                    {});
+  const auto file = SafetensorsFile::open(path_);
+  std::vector<float> part(4'500'000);
+  file.read_part("w", 4 * 500'003, 4 * 4'500'000, part.data());
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), large.begin() + 500'003));
+  file.read_part("w", 20'000'008, 4, part.data());
+  EXPECT_EQ(part[0], 5'000'002.0f);
+  file.read_part("w", 20'000'012, 0, nullptr);
+  file.read_part("e", 0, 0, nullptr);
+
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (const auto& [first, bytes] : std::vector<std::pair<int64_t, int64_t>>{
+           {0, 9}, {8, 1}, {9, 0}, {-1, 1}, {1, -1}, {kMost, kMost}, {4, kMost}, {-kMost, kMost}}) {
+    const std::string message = message_of<StateError>(
+        [&, first = first, bytes = bytes] { file.read_part("a", first, bytes, part.data()); });
+    EXPECT_NE(message.find(path_ + ": tensor \"a\" has 8 bytes, but "), std::string::npos)
+        << first << ", " << bytes << ": " << message;
+  }
+
+  EXPECT_EQ(file.path(), path_);
+  const std::string whole = get(path_);
+  EXPECT_EQ(file.header_bytes(), whole.substr(0, whole.size() - 20'000'020));
+  std::filesystem::resize_file(path_, 4);
+  EXPECT_NE(message_of<StateError>([&] { (void)file.header_bytes(); }).find("cut short"),
             std::string::npos);
 }
 
