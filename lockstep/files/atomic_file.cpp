@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
+#include "lockstep/files/write_point.h"
 
 namespace lockstep::files {
 namespace {
@@ -37,6 +38,7 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   temporary_ = base::str(path_, ".tmp-", getpid(), "-", count++);
   fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd_ < 0) fail("create");
+  pass_write_point();
 }
 
 AtomicFile::~AtomicFile() {
@@ -69,11 +71,13 @@ void AtomicFile::write_at_front(std::string_view bytes) {
 void AtomicFile::commit() {
   flush();
   if (fsync(fd_) != 0) fail("write");
+  pass_write_point();
   const int fd = fd_;
   fd_ = -1;
   if (close(fd) != 0) fail("write");
   if (rename(temporary_.c_str(), path_.c_str()) != 0) fail("put in place");
   committed_ = true;
+  pass_write_point();
   sync_folder_of(path_);
 }
 
@@ -87,6 +91,7 @@ void AtomicFile::write_through(const char* data, int64_t bytes) {
     const ssize_t n = ::write(fd_, data, static_cast<size_t>(bytes));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail("write");
+    pass_write_point();
     data += n;
     bytes -= n;
     written_ += n;

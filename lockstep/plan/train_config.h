@@ -31,6 +31,9 @@ struct TrainConfig {
     std::string on_spike = "none";  // none | skip | rewind
     double spike_factor = 3;
     int64_t rewind_every = 50;
+    std::string resume = "auto";  // auto | never | a run folder or checkpoint to go on from
+    std::string may_change;       // keys in which a resumed run may differ from what it was
+    std::string from;             // start weights: a model, checkpoint or folder of another program
   } run;
   struct {
     std::string family = "gpt2";  // gpt2 | llama | mlp | resnet, or one that run.worker knows
@@ -92,6 +95,7 @@ struct TrainConfig {
     double momentum = 0.9;  // of sgd and lars
     double trust = 0.001;   // of lars
     double ema = 0;         // 0: none
+    std::string frozen;     // patterns of parameters that are not trained: "wte.*, h.0.*"
   } optim;
   struct {
     int64_t data = -1;                           // -1: what the world leaves
@@ -124,6 +128,13 @@ struct TrainConfig {
     int64_t limit_mb = 0;     // 0: none
   } memory;
   struct {
+    int64_t every = 0;       // steps; 0: on request and where a run stops
+    int64_t keep = 3;        // the newest
+    int64_t keep_every = 0;  // and those of every so many steps; 0: no more
+    bool async = true;
+    bool fall_back = false;  // to an older one where the newest is damaged
+  } checkpoint;
+  struct {
     int64_t every = 10;
     int64_t eval_every = 100;  // 0: at the end only
     bool tensorboard = true;
@@ -131,6 +142,7 @@ struct TrainConfig {
     bool noise_scale = false;
     bool profile = false;
     std::string trace_steps;  // "5" or "5-7": the steps that trace.json shows; empty: none
+    int64_t digest_every = 0;  // 0: never
   } log;
   /// What comm.table says for the ranks of the run. No key: the command that starts the run reads
   /// the file once, and all ranks follow what it found.

@@ -36,8 +36,9 @@ const std::vector<std::vector<std::string>> kLadder = {
 
 /// A plan is answered, and a command starts, without loading LibTorch.
 const std::set<std::string> kWithoutTorch = {"base",    "plan",  "net",       "files",
-                                             "kernels", "optim", "precision", "input",
-                                             "launch",  "cli",   "report",    "planner"};
+                                             "kernels", "optim", "precision", "checkpoint",
+                                             "input",   "launch", "cli",      "report",
+                                             "planner"};
 
 struct Include {
   int line = 0;

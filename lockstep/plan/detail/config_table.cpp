@@ -58,6 +58,17 @@ const std::vector<Row>& config_table() {
        Real{AT(run.spike_factor), 1, 1e9, kAbove}},
       {"run.rewind_every", "steps between the copies in memory that rewind goes back to",
        Whole{AT(run.rewind_every), 1, kMany}},
+      {"run.resume",
+       "where the run goes on from: after a restart its own newest checkpoint (auto), nowhere "
+       "(never), or a run folder or checkpoint",
+       Text{AT(run.resume)}},
+      {"run.may_change",
+       "settings in which a resumed run may differ from what it was, as \"optim.lr, run.steps\"",
+       Text{AT(run.may_change), /*may_be_empty=*/true}},
+      {"run.from",
+       "start weights in the place of drawn ones: a run, checkpoint, model file or Hugging Face "
+       "folder; empty: none",
+       Text{AT(run.from), /*may_be_empty=*/true}},
 
       {"model.family", "kind of model: gpt2, llama, mlp or resnet, or one that run.worker knows",
        Text{AT(model.family)}},
@@ -172,6 +183,8 @@ const std::vector<Row>& config_table() {
       {"optim.ema",
        "decay of the parameters' moving average, which is evaluated and saved, too; 0: none",
        Real{AT(optim.ema), 0, 1, false, kBelow}},
+      {"optim.frozen", "parameters that are not trained, as \"wte.*, h.0.*\"; empty: none",
+       Text{AT(optim.frozen), /*may_be_empty=*/true}},
 
       {"parallel.data", "data-parallel ranks; auto: all ranks of the job",
        Whole{AT(parallel.data), 1, 1 << 16, /*automatic=*/-1}},
@@ -237,6 +250,17 @@ const std::vector<Row>& config_table() {
       {"memory.limit_mb", "MiB of tensors that a rank may hold; 0: no limit",
        Whole{AT(memory.limit_mb), 0, int64_t{1} << 40}},
 
+      {"checkpoint.every", "steps between checkpoints; 0: where the run is asked for one or stops",
+       Whole{AT(checkpoint.every), 0, kMany}},
+      {"checkpoint.keep", "newest checkpoints that are kept", Whole{AT(checkpoint.keep), 1, kMany}},
+      {"checkpoint.keep_every",
+       "checkpoints of every so many steps are kept, too; 0: no more than the newest",
+       Whole{AT(checkpoint.keep_every), 0, kMany}},
+      {"checkpoint.async", "written from a copy in memory while training goes on",
+       Flag{AT(checkpoint.async)}},
+      {"checkpoint.fall_back", "resume from an older checkpoint where the newest is damaged",
+       Flag{AT(checkpoint.fall_back)}},
+
       {"log.every", "steps between progress lines", Whole{AT(log.every), 1, kMany}},
       {"log.eval_every", "steps between evaluations; 0: at the end only",
        Whole{AT(log.eval_every), 0, kMany}},
@@ -250,6 +274,9 @@ const std::vector<Row>& config_table() {
       {"log.trace_steps",
        "steps whose operations trace.json shows, as \"5\" or \"5-7\"; empty: none",
        Text{AT(log.trace_steps), /*may_be_empty=*/true}},
+      {"log.digest_every",
+       "steps between digests of the parameters in metrics.jsonl, for bisect; 0: none",
+       Whole{AT(log.digest_every), 0, kMany}},
   };
   return rows;
 }

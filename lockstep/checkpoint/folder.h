@@ -1,0 +1,60 @@
+/// The folders of a run's checkpoints: which are there and whole, how one comes to be, which go.
+///
+///   RUN/checkpoints/step_00000020.tmp-PID    being written: nobody reads it
+///   RUN/checkpoints/step_00000020            complete: renamed when its manifest is durable
+///
+/// A crash at any moment leaves the complete ones as they are. There is no file that says which is
+/// the newest: the manifests do.
+///
+/// Source  docs/concepts/checkpoints.md
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/checkpoint/manifest.h"
+
+namespace lockstep::checkpoint {
+
+struct Found {
+  std::string folder;
+  int64_t step = 0;
+};
+
+/// RUN/checkpoints.
+std::string checkpoints_of(const std::string& run_folder);
+/// "step_00000020".
+std::string folder_name(int64_t step);
+
+/// The checkpoints of a run that have a manifest, newest first. Empty where there are none.
+std::vector<Found> complete_checkpoints(const std::string& run_folder);
+
+/// Whether the folder holds a manifest: is a checkpoint, not a run or anything else.
+bool is_checkpoint(const std::string& folder);
+
+/// Throw StateError naming the file and what is wrong with it.
+Manifest read_manifest(const std::string& folder);
+Index read_index(const std::string& folder, const Manifest& manifest);
+
+/// What is written before it is a checkpoint: a folder beside `target` for all ranks' parts. Throws
+/// StateError naming folder and reason.
+std::string begin_folder(const std::string& target);
+/// Index and manifest are added to the folder that `begin_folder` made, and it gets its name. An
+/// older folder of that name is replaced. Fills in what the manifest says of the index. Throws
+/// StateError; no checkpoint has changed then.
+void commit_folder(const std::string& unfinished, const std::string& target, Manifest manifest,
+                   const Index& index);
+/// Whatever is left of it. Never throws.
+void discard_folder(const std::string& unfinished) noexcept;
+
+/// Removes unfinished checkpoints of processes that are gone.
+void remove_unfinished(const std::string& run_folder);
+
+/// Removes all but the `keep` newest and those whose step is a multiple of `keep_every` (0: none).
+/// What it removed, oldest first. A folder loses its manifest first: half of one is none.
+std::vector<Found> prune(const std::string& run_folder, int64_t keep, int64_t keep_every);
+/// What it would remove.
+std::vector<Found> to_prune(const std::string& run_folder, int64_t keep, int64_t keep_every);
+
+}  // namespace lockstep::checkpoint
