@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "lockstep/net/half.h"
+#include "lockstep/base/half.h"
 
 // One body, compiled for each instruction set and chosen at run time. (Not target_clones: their
 // resolvers run before a sanitizer is set up.)
@@ -17,6 +17,8 @@
 namespace lockstep::net {
 namespace {
 
+using base::BFloat16;
+using base::Float16;
 using plan::AddStep;
 
 // ---- fused: float32 sums over a few terms, read and stored in one pass ----

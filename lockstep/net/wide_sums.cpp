@@ -1,10 +1,13 @@
 #include "lockstep/net/wide_sums.h"
 
 #include "lockstep/base/assert.h"
-#include "lockstep/net/half.h"
+#include "lockstep/base/half.h"
 
 namespace lockstep::net {
 namespace {
+
+using base::BFloat16;
+using base::Float16;
 
 template <class T>
 void widen_all(const void* from, float* to, int64_t count) {

@@ -5,12 +5,15 @@
 #include <cstring>
 #include <vector>
 
+#include "lockstep/base/half.h"
 #include "lockstep/base/hash.h"
 #include "lockstep/net/group.h"
-#include "lockstep/net/half.h"
 #include "lockstep/plan/sum_tree.h"
 
 namespace lockstep::net::testing {
+
+using base::BFloat16;
+using base::Float16;
 
 inline uint64_t draw(uint64_t seed, uint64_t source, int64_t index) {
   return base::mix64(base::mix64(seed * 1000 + source) ^ static_cast<uint64_t>(index));

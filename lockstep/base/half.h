@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace lockstep::net {
+namespace lockstep::base {
 
 struct BFloat16 {
   uint16_t bits;
@@ -54,4 +54,4 @@ inline void narrow(float value, Float16& out) {
   out.bits = static_cast<uint16_t>(sign | half);
 }
 
-}  // namespace lockstep::net
+}  // namespace lockstep::base
