@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/plan/offload.h"
+#include "lockstep/plan/resume_rules.h"
 #include "lockstep/plan/step_range.h"
 #include "lockstep/plan/synthetic_compute.h"
 
@@ -72,6 +73,7 @@ void check_optimizer(const TrainConfig& config) {
 void check_texts(const TrainConfig& config) {
   const std::string& times = config.run.synthetic_compute;
   if (!times.empty()) parse_synthetic(times);
+  may_change_of(config);
   const StepRange traced = parse_trace_steps(config.log.trace_steps);
   if (traced.first > config.run.steps) {
     throw UsageError(base::str("log.trace_steps = \"", config.log.trace_steps,
