@@ -73,6 +73,8 @@ std::string code_carrying_format(std::string_view bytes) {
   if (bytes.starts_with("PK\x03\x04"sv) || bytes.starts_with("PK\x05\x06"sv)) {
     return "a zip file (a PyTorch checkpoint is a zip with a pickle in it)";
   }
+  // torch.save until 2020: pickles one after another, of which the first is a number.
+  if (bytes.starts_with("\x80\x02\x8a\x0al\xfc\x9c"sv)) return "a PyTorch checkpoint of pickles";
   return is_pickle(bytes) ? "a Python pickle" : "";
 }
 

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <system_error>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -14,6 +13,7 @@
 #include "lockstep/base/units.h"
 #include "lockstep/files/atomic_file.h"
 #include "lockstep/files/detail/safetensors_header.h"
+#include "lockstep/files/detail/shown.h"
 #include "lockstep/files/mapped_file.h"
 #include "lockstep/files/other_formats.h"
 
@@ -128,6 +128,26 @@ void write_safetensors(const std::string& path, const std::vector<TensorEntry>& 
 struct SafetensorsFile::Impl {
   explicit Impl(const std::string& path) : file(path) {}
 
+  const Info* find(const std::string& name) const {
+    const auto& tensors = header.tensors;
+    const auto found = std::lower_bound(
+        header.by_name.begin(), header.by_name.end(), name,
+        [&](uint32_t at, const std::string& wanted) { return tensors[at].first < wanted; });
+    if (found == header.by_name.end() || tensors[*found].first != name) return nullptr;
+    return &tensors[*found].second;
+  }
+
+  /// Shown; empty if none is near. A file may list a million names, each a page long: of those that
+  /// could be meant the first thousand are tried.
+  std::string nearest(const std::string& name) const {
+    std::vector<std::string> candidates;
+    for (const auto& [other, info] : header.tensors) {
+      if (other.size() <= 2 * name.size() && candidates.size() < 1000) candidates.push_back(other);
+    }
+    const std::string near = base::nearest(name, candidates);
+    return near.empty() ? near : detail::shown(near);
+  }
+
   /// `from` and `bytes` lie within the file as it was mapped.
   void copy(int64_t from, int64_t bytes, void* out) const {
     for (int64_t done = 0; done < bytes; done += kCopyBytes) {
@@ -143,7 +163,6 @@ struct SafetensorsFile::Impl {
 
   MappedFile file;
   detail::SafetensorsHeader header;
-  std::unordered_map<std::string, size_t> index;  // into header.tensors
   int64_t data_begin = 0;
 };
 
@@ -177,9 +196,6 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
     impl.data_begin = 8 + static_cast<int64_t>(header_bytes);
     impl.header = detail::parse_safetensors_header(impl.file.text().substr(8, header_bytes),
                                                    size - impl.data_begin);
-    for (size_t i = 0; i < impl.header.tensors.size(); ++i) {
-      impl.index.emplace(impl.header.tensors[i].first, i);
-    }
   } catch (const std::system_error& error) {
     throw StateError(base::str("cannot read ", path, ": ", error.code().message(), "."));
   } catch (const StateError& error) {
@@ -206,23 +222,20 @@ std::vector<std::string> SafetensorsFile::names() const {
   return names;
 }
 
-bool SafetensorsFile::has(const std::string& name) const { return impl_->index.contains(name); }
+bool SafetensorsFile::has(const std::string& name) const { return impl_->find(name) != nullptr; }
 
 const SafetensorsFile::Info& SafetensorsFile::info(const std::string& name) const {
-  const auto found = impl_->index.find(name);
-  if (found == impl_->index.end()) {
-    const std::string near = base::nearest(name, names());
-    throw StateError(base::str(impl_->file.path(), " has no tensor \"", name, "\".",
-                               near.empty() ? "" : " The nearest name is \"" + near + "\"."));
-  }
-  return impl_->header.tensors[found->second].second;
+  if (const Info* found = impl_->find(name)) return *found;
+  const std::string near = impl_->nearest(name);
+  throw StateError(base::str(impl_->file.path(), " has no tensor ", detail::shown(name), ".",
+                             near.empty() ? "" : " The nearest name is " + near + "."));
 }
 
 void SafetensorsFile::read(const std::string& name, void* out, int64_t bytes) const {
   const Info& tensor = info(name);
   if (bytes != tensor.bytes) {
-    throw StateError(base::str(impl_->file.path(), ": tensor \"", name, "\" has ", tensor.bytes,
-                               " bytes, but ", bytes, " were expected."));
+    throw StateError(base::str(impl_->file.path(), ": tensor ", detail::shown(name), " has ",
+                               tensor.bytes, " bytes, but ", bytes, " were expected."));
   }
   impl_->copy(impl_->data_begin + tensor.offset, bytes, out);
 }
@@ -233,8 +246,8 @@ void SafetensorsFile::read_part(const std::string& name, int64_t first_byte, int
   // In this order no sum can overflow.
   if (first_byte < 0 || bytes < 0 || first_byte > tensor.bytes ||
       bytes > tensor.bytes - first_byte) {
-    throw StateError(base::str(impl_->file.path(), ": tensor \"", name, "\" has ", tensor.bytes,
-                               " bytes, but ", bytes, " from byte ", first_byte,
+    throw StateError(base::str(impl_->file.path(), ": tensor ", detail::shown(name), " has ",
+                               tensor.bytes, " bytes, but ", bytes, " from byte ", first_byte,
                                " on were asked for."));
   }
   impl_->copy(impl_->data_begin + tensor.offset + first_byte, bytes, out);

@@ -353,6 +353,8 @@ TEST_F(Safetensors, CKPT_8_PicklesAndZipsAreNamedAndNotOpened) {
       std::string("\x10\0\0\0", 4) + "touch " + canary + "q\x01\x85R.";
   for (const auto& [bytes, named] : std::vector<std::pair<std::string, std::string>>{
            {pickle, "it is a Python pickle; nothing in it was run"},
+           {"\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19." + pickle + "storage",
+            "checkpoint of pickles"},
            {std::string("PK\x03\x04", 4) + pickle, "it is a zip file"},
            {std::string("PK\x05\x06", 4) + std::string(18, '\0'), "it is a zip file"}}) {
     on_disk::put(path, bytes);

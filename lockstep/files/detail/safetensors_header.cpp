@@ -3,18 +3,21 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
+#include <numeric>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/files/detail/shown.h"
 
 namespace lockstep::files::detail {
 namespace {
 
+constexpr const char* kFields[] = {"dtype", "shape", "data_offsets"};
+
 [[noreturn]] void bad(const std::string& reason) { throw StateError(reason); }
 
-/// Takes the parser's events straight into the header: no tree of JSON values is built, and a key
-/// that comes twice is seen (a tree would keep one of the two).
+/// Takes the parser's events straight into the header: no tree of JSON values is built, nesting is
+/// refused where it begins, and a key that comes twice is seen (a tree would keep one of the two).
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderReader(SafetensorsHeader* header) : header_(header) {}
@@ -25,7 +28,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     if (place_ == Place::after_name) {
       info_ = {};
       begin_ = end_ = 0;
-      fields_seen_.clear();
+      fields_seen_ = 0;
       return go(Place::fields);
     }
     return misplaced("an object");
@@ -34,23 +37,23 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool key(std::string& key) override {
     switch (place_) {
       case Place::names:
-        if (!names_seen_.insert(key).second) bad(base::str("\"", key, "\" is listed twice"));
         name_ = std::move(key);
+        if (name_ == "__metadata__") {
+          if (metadata_seen_) bad("\"__metadata__\" is listed twice");
+          metadata_seen_ = true;
+        }
         return go(Place::after_name);
       case Place::metadata:
         if (header_->metadata.contains(key)) {
-          bad(base::str("__metadata__ lists \"", key, "\" twice"));
+          bad(base::str("__metadata__ lists ", shown(key), " twice"));
         }
         field_ = std::move(key);
         return go(Place::after_metadata_key);
       default:  // fields: no other place has an object open
-        if (!fields_seen_.insert(key).second) {
-          bad(base::str("tensor \"", name_, "\" lists \"", key, "\" twice"));
-        }
-        if (key == "dtype") return go(Place::after_dtype);
-        if (key == "shape") return go(Place::after_shape);
-        if (key == "data_offsets") return go(Place::after_offsets);
-        bad(base::str("tensor \"", name_, "\" has an unknown field \"", key, "\""));
+        if (key == "dtype") return field(0, Place::after_dtype);
+        if (key == "shape") return field(1, Place::after_shape);
+        if (key == "data_offsets") return field(2, Place::after_offsets);
+        bad(base::str("tensor ", shown(name_), " has an unknown field ", shown(key)));
     }
   }
 
@@ -78,7 +81,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(uint64_t value) override {
     if (place_ != Place::in_shape && place_ != Place::in_offsets) return misplaced("a number");
     if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      bad(base::str("tensor \"", name_, "\": ", value, " is too large a number"));
+      bad(base::str("tensor ", shown(name_), ": ", value, " is too large a number"));
     }
     const auto number = static_cast<int64_t>(value);
     if (place_ == Place::in_shape) {
@@ -93,7 +96,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool end_array() override {
     if (place_ == Place::in_offsets && offsets_read_ != 2) {
-      bad(base::str("tensor \"", name_, "\" has ", offsets_read_, " data_offsets, not 2"));
+      bad(base::str("tensor ", shown(name_), " has ", offsets_read_, " data_offsets, not 2"));
     }
     return go(Place::fields);
   }
@@ -108,7 +111,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool) override { return misplaced("a boolean"); }
   bool number_integer(int64_t) override { return misplaced("a negative number"); }
   bool number_float(double, const std::string& text) override {
-    return misplaced(text + ", no whole number below 2^63,");
+    return misplaced(shown(text) + ", no whole number below 2^63,");
   }
   bool binary(nlohmann::json::binary_t&) override { return misplaced("binary data"); }
   bool parse_error(size_t position, const std::string&,
@@ -137,27 +140,38 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
+  bool field(int index, Place place) {
+    if ((fields_seen_ >> index & 1) != 0) {
+      bad(base::str("tensor ", shown(name_), " lists \"", kFields[index], "\" twice"));
+    }
+    fields_seen_ |= 1 << index;
+    return go(place);
+  }
+
   bool misplaced(const std::string& what) {
     const bool in_metadata = place_ == Place::after_metadata_key ||
                              (place_ == Place::after_name && name_ == "__metadata__");
     if (in_metadata) bad(base::str("__metadata__ holds ", what, "; it maps strings to strings"));
     bad(base::str("the header has ", what, " where none belongs",
-                  name_.empty() ? "" : " (after \"" + name_ + "\")"));
+                  name_.empty() ? "" : " (after " + shown(name_) + ")"));
   }
 
   void add_tensor() {
-    for (const char* field : {"dtype", "shape", "data_offsets"}) {
-      if (!fields_seen_.contains(field)) bad(base::str("tensor \"", name_, "\" has no ", field));
+    for (int i = 0; i < 3; ++i) {
+      if ((fields_seen_ >> i & 1) == 0) {
+        bad(base::str("tensor ", shown(name_), " has no ", kFields[i]));
+      }
     }
     const int bits = safetensors_dtype_bits(info_.dtype);
-    if (bits == 0) bad(base::str("tensor \"", name_, "\" has unknown dtype \"", info_.dtype, "\""));
+    if (bits == 0)
+      bad(base::str("tensor ", shown(name_), " has unknown dtype ", shown(info_.dtype)));
     if (begin_ > end_) {
-      bad(base::str("tensor \"", name_, "\" begins at ", begin_, ", after its end ", end_));
+      bad(base::str("tensor ", shown(name_), " begins at ", begin_, ", after its end ", end_));
     }
     const int64_t bytes = tensor_bytes(bits, info_.shape);
-    if (bytes < 0) bad(base::str("tensor \"", name_, "\" has an impossible shape"));
+    if (bytes < 0) bad(base::str("tensor ", shown(name_), " has an impossible shape"));
     if (bytes != end_ - begin_) {
-      bad(base::str("tensor \"", name_, "\" needs ", bytes,
+      bad(base::str("tensor ", shown(name_), " needs ", bytes,
                     " bytes by its shape and dtype, but has ", end_ - begin_));
     }
     info_.offset = begin_;
@@ -173,9 +187,24 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   int64_t begin_ = 0;
   int64_t end_ = 0;
   int offsets_read_ = 0;
-  std::unordered_set<std::string> names_seen_;
-  std::unordered_set<std::string> fields_seen_;
+  bool metadata_seen_ = false;
+  unsigned fields_seen_ = 0;  // a bit for each of kFields
 };
+
+/// Positions of `tensors` by name. A sort has no bad case, as a hash table has for whoever picks
+/// the names.
+std::vector<uint32_t> in_name_order(
+    const std::vector<std::pair<std::string, SafetensorsFile::Info>>& tensors) {
+  std::vector<uint32_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::sort(order.begin(), order.end(),
+            [&](uint32_t a, uint32_t b) { return tensors[a].first < tensors[b].first; });
+  const auto twice = std::adjacent_find(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return tensors[a].first == tensors[b].first;
+  });
+  if (twice != order.end()) bad(base::str(shown(tensors[*twice].first), " is listed twice"));
+  return order;
+}
 
 }  // namespace
 
@@ -209,18 +238,19 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t data_b
   std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
     return std::pair(a.second.offset, a.second.bytes) < std::pair(b.second.offset, b.second.bytes);
   });
+  header.by_name = in_name_order(tensors);
   int64_t covered = 0;
   for (const auto& [name, info] : tensors) {
     if (info.offset != covered) {
-      bad(base::str("tensor \"", name, "\" begins at byte ", info.offset, " of the data, but ",
+      bad(base::str("tensor ", shown(name), " begins at byte ", info.offset, " of the data, but ",
                     info.offset > covered ? "bytes before it belong to no tensor, from "
                                           : "another tensor holds the bytes up to ",
                     covered));
     }
     covered += info.bytes;
     if (covered > data_bytes) {
-      bad(base::str("tensor \"", name, "\" ends at byte ", covered, " of the data, but there are ",
-                    data_bytes, ": the file is cut short"));
+      bad(base::str("tensor ", shown(name), " ends at byte ", covered,
+                    " of the data, but there are ", data_bytes, ": the file is cut short"));
     }
   }
   if (covered != data_bytes) {
