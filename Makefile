@@ -6,6 +6,7 @@
 #   make install    command, library and headers under PREFIX (/usr/local)
 #   make sanitize   the rank tests under ASan + UBSan, then under TSan
 #   make test-long  tests that take minutes
+#   make fuzz       readers of files under libFuzzer for SECONDS=600 in all
 #   make format     clang-format over all sources
 
 BUILD ?= build
@@ -19,7 +20,7 @@ PACKAGES = g++ cmake ninja-build ccache libtorch-dev libopenblas0-pthread libdnn
 # For tests only: where these are not, the engine mpi is not built and its tests are skipped.
 TEST_PACKAGES = openmpi-bin libopenmpi-dev mpich libmpich-dev iproute2
 
-.PHONY: demo test build install configure tests setup setup-tests data sanitize test-long format clean
+.PHONY: demo test build install configure tests setup setup-tests data sanitize test-long fuzz format clean
 
 demo: build data
 	@bash docs/demo.sh $(BUILD)
@@ -64,6 +65,15 @@ sanitize: setup data
 	@cd build-asan && ctest --output-on-failure -L ranks
 	@cmake --preset tsan && cmake --build build-tsan -j $(JOBS) --target $(RANK_TESTS)
 	@cd build-tsan && ctest --output-on-failure -L ranks
+
+# libFuzzer comes with clang.
+SECONDS ?= 600
+fuzz: setup
+	@bash cmake/install_packages.sh clang
+	@cmake --preset fuzz > build-fuzz.log 2>&1 || { cat build-fuzz.log; exit 1; }
+	@rm -f build-fuzz.log
+	@cmake --build build-fuzz -j $(JOBS) --target fuzzers
+	@bash tests/fuzz/run.sh build-fuzz/bin $(SECONDS)
 
 format:
 	@git ls-files '*.h' '*.cpp' | xargs clang-format -i

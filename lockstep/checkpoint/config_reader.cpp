@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/shallow_json.h"
 #include "lockstep/base/str.h"
 #include "lockstep/files/mapped_file.h"
 
@@ -13,7 +14,7 @@ namespace lockstep::checkpoint {
 ConfigReader::ConfigReader(std::string path) : place_(std::move(path)) {
   try {
     const files::MappedFile file(place_);
-    object_ = nlohmann::json::parse(file.text());
+    object_ = nlohmann::json::parse(base::shallow_json(file.text()));
   } catch (const std::system_error& error) {
     throw StateError(base::str("cannot read ", place_, ": ", error.code().message(), "."));
   } catch (const nlohmann::json::exception& error) {

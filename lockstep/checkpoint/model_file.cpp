@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/shallow_json.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep::checkpoint {
@@ -69,7 +70,7 @@ ModelFileInfo model_file_info(const files::SafetensorsFile& file) {
                                kInfoKey, "\" entry. Give a run folder or its final.safetensors."));
   }
   try {
-    const auto json = nlohmann::json::parse(found->second);
+    const auto json = nlohmann::json::parse(base::shallow_json(found->second));
     return {.config = plan::from_json(json.at("config")),
             .vocab = json.at("vocab").get<int64_t>(),
             .identity = json.at("identity").get<std::string>(),

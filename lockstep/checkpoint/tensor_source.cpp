@@ -10,6 +10,7 @@
 #include "lockstep/base/assert.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/half.h"
+#include "lockstep/base/shallow_json.h"
 #include "lockstep/base/str.h"
 #include "lockstep/files/mapped_file.h"
 #include "lockstep/files/safetensors.h"
@@ -86,7 +87,7 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   std::map<std::string, std::string> map;
   try {
     const files::MappedFile file(path);
-    const auto json = nlohmann::json::parse(file.text());
+    const auto json = nlohmann::json::parse(base::shallow_json(file.text()));
     for (const auto& [name, value] : json.at("weight_map").items()) {
       map.emplace(name, value.get<std::string>());
     }

@@ -243,9 +243,7 @@ void SafetensorsFile::read(const std::string& name, void* out, int64_t bytes) co
 void SafetensorsFile::read_part(const std::string& name, int64_t first_byte, int64_t bytes,
                                 void* out) const {
   const Info& tensor = info(name);
-  // In this order no sum can overflow.
-  if (first_byte < 0 || bytes < 0 || first_byte > tensor.bytes ||
-      bytes > tensor.bytes - first_byte) {
+  if (first_byte < 0 || bytes < 0 || bytes > tensor.bytes - first_byte) {  // no sum to overflow
     throw StateError(base::str(impl_->file.path(), ": tensor ", detail::shown(name), " has ",
                                tensor.bytes, " bytes, but ", bytes, " from byte ", first_byte,
                                " on were asked for."));

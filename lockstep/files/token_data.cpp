@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/shallow_json.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/units.h"
 #include "lockstep/files/atomic_file.h"
@@ -258,7 +259,7 @@ std::optional<TokenMeta> read_token_meta(const std::string& token_file) {
   const auto path = std::filesystem::path(token_file).parent_path() / "meta.json";
   try {
     const MappedFile file(path.string());
-    const auto json = nlohmann::json::parse(file.text());
+    const auto json = nlohmann::json::parse(base::shallow_json(file.text()));
     return TokenMeta{.tokenizer = json.at("tokenizer"),
                      .vocab_size = json.at("vocab_size"),
                      .dtype = json.value("dtype", "uint16"),

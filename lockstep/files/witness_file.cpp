@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/shallow_json.h"
 #include "lockstep/base/str.h"
 #include "lockstep/files/safetensors.h"
 #include "lockstep/plan/param_table_json.h"
@@ -107,7 +108,7 @@ StepWitness read_file(const std::string& path) {
   }
   StepWitness witness;
   try {
-    witness = witness_of(Json::parse(found->second));
+    witness = witness_of(Json::parse(base::shallow_json(found->second)));
   } catch (const Json::exception& error) {
     throw StateError(base::str(path, " is no witness of a step: ", error.what()));
   } catch (const UsageError& error) {

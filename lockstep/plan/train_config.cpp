@@ -22,6 +22,9 @@ template <class... Functions>
 struct Overloaded : Functions... {
   using Functions::operator()...;
 };
+// Clang before 17 does not find it by itself.
+template <class... Functions>
+Overloaded(Functions...) -> Overloaded<Functions...>;
 
 /// The shortest text that reads back as the same double.
 std::string shortest(double value) {
