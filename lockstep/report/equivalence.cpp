@@ -15,6 +15,7 @@
 namespace lockstep::report {
 namespace {
 
+using detail::layer_in;
 using detail::Part;
 using detail::Tensor;
 using detail::Whole;
@@ -24,19 +25,6 @@ using files::WitnessDigest;
 constexpr double kRoundoff = 0x1p-24;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-/// The number in "h.3.mlp.c_fc.weight".
-int layer_in(const std::string& name) {
-  for (size_t at = 0; at < name.size(); ++at) {
-    const bool begins = at == 0 || name[at - 1] == '.';
-    size_t end = at;
-    while (end < name.size() && end - at < 9 && name[end] >= '0' && name[end] <= '9') ++end;
-    if (begins && end > at && (end == name.size() || name[end] == '.')) {
-      return std::stoi(name.substr(at, end - at));
-    }
-  }
-  return -1;
-}
 
 /// Digests of one kind and layer or parameter, added over ranks.
 using DigestKey = std::tuple<std::string, int, int, std::string>;  // kind, leaf, micro, name
@@ -261,12 +249,14 @@ class Comparison {
   void require_all_of(const StepWitness& alone) {
     for (const plan::Param& param : alone.table.params) {
       if (param.numel == 0) continue;
-      for (const char* kind : {"gradient", "moment1", "moment2", "parameter"}) {
-        const auto found = wholes_.find({kind, plan::logical_name(param)});
+      for (const std::string_view kind : {"gradient", "parameter", "moment1", "moment2"}) {
+        if (kind == "moment1" && options_.moments < 1) break;
+        if (kind == "moment2" && options_.moments < 2) break;
+        const auto found = wholes_.find({std::string(kind), plan::logical_name(param)});
         const bool whole = found != wholes_.end() &&
                            std::find(found->second.is_there.begin(), found->second.is_there.end(),
                                      0) == found->second.is_there.end();
-        const bool wanted = param.trainable || std::string_view(kind) == "parameter";
+        const bool wanted = param.trainable || kind == "parameter";
         if (whole || !wanted) continue;
         missing(base::str("step ", step_, ": ", kind, " of ", plan::logical_name(param),
                           ": the lone run has not left all of it"));
@@ -285,6 +275,7 @@ class Comparison {
 
   void note(const Difference& difference, bool beyond) {
     if (!result_.first) result_.first = difference;
+    if (difference.index >= 0 && !result_.first_element) result_.first_element = difference;
     if (beyond && !result_.first_beyond) result_.first_beyond = difference;
   }
 
@@ -319,7 +310,7 @@ int64_t terms_of(const plan::TrainConfig& config) {
 Equivalence compare(const std::vector<StepWitness>& layout, const std::vector<StepWitness>& alone,
                     const EquivalenceOptions& options) {
   Comparison comparison(options);
-  for (int64_t step = 1; step <= options.steps; ++step) {
+  for (int64_t step = options.first; step <= options.steps; ++step) {
     const auto of_step = [&](const StepWitness& witness) { return witness.step + 1 == step; };
     const auto reference = std::find_if(alone.begin(), alone.end(), of_step);
     std::set<int> there;

@@ -61,6 +61,7 @@ struct KindResult {
 struct Equivalence {
   Verdict verdict = Verdict::equal;
   std::optional<Difference> first;         // in bits
+  std::optional<Difference> first_element;  // likewise, of single elements
   std::optional<Difference> first_beyond;  // the bound
   std::vector<KindResult> kinds;           // in the order above; all of them
   std::vector<std::string> missing;        // what one side has and the other has not
@@ -68,9 +69,11 @@ struct Equivalence {
 
 struct EquivalenceOptions {
   int ranks = 1;       // of the layout
-  int64_t steps = 1;   // that each run has taken
+  int64_t first = 1;   // step, from 1
+  int64_t steps = 1;   // the last one: that each run has taken
   int64_t terms = 1;   // n of the bound
   bool exact = false;  // whatever is not equal is broken
+  int moments = 2;     // of each parameter, that the lone run must have left
 };
 
 /// n of the bound for a run.
@@ -83,7 +86,8 @@ Equivalence compare(const std::vector<files::StepWitness>& layout,
                     const EquivalenceOptions& options);
 
 /// "step 2: gradient of h.1.attn.c_proj.weight (layer 1) on rank 3: element 17 is 0.25, alone 0.5".
-std::string text_of(const Difference& difference);
+/// `other`: who has the second value, if not the lone run.
+std::string text_of(const Difference& difference, const std::string& other = "alone");
 /// A line a kind, then what differs first or is missing; without the verdict.
 std::string text_of(const Equivalence& equivalence);
 const char* name_of(Verdict verdict);  // "equal"

@@ -81,14 +81,14 @@ const char* name_of(Verdict verdict) {
   return "";
 }
 
-std::string text_of(const Difference& difference) {
+std::string text_of(const Difference& difference, const std::string& other) {
   const std::string text = base::str("step ", difference.step, ": ", place_of(difference));
   if (std::isnan(difference.difference) && difference.bound == 0) {
     return text + ": its digest is another";
   }
   const bool is_element = difference.index >= 0;
   return base::str(text, is_element ? base::str(": element ", difference.index) : "", " is ",
-                   exact_text(difference.layout, is_element), ", alone ",
+                   exact_text(difference.layout, is_element), ", ", other, " ",
                    exact_text(difference.alone, is_element));
 }
 

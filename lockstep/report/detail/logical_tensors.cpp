@@ -27,6 +27,18 @@ void for_each_part(const StepWitness& witness, const WitnessPiece& piece, Visit 
 
 }  // namespace
 
+int layer_in(const std::string& name) {
+  for (size_t at = 0; at < name.size(); ++at) {
+    const bool begins = at == 0 || name[at - 1] == '.';
+    size_t end = at;
+    while (end < name.size() && end - at < 9 && name[end] >= '0' && name[end] <= '9') ++end;
+    if (begins && end > at && (end == name.size() || name[end] == '.')) {
+      return std::stoi(name.substr(at, end - at));
+    }
+  }
+  return -1;
+}
+
 std::vector<std::string> logical_order(const plan::ParamTable& table) {
   std::vector<std::string> order;
   for (const plan::Param& param : table.params) {

@@ -29,6 +29,9 @@ struct Part {
   plan::LogicalRun run;
 };
 
+/// The number in "h.3.mlp.c_fc.weight"; -1: none.
+int layer_in(const std::string& name);
+
 /// The logical names, in the order of the model.
 std::vector<std::string> logical_order(const plan::ParamTable& table);
 
