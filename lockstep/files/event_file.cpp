@@ -60,6 +60,12 @@ std::string version_event(double wall_time) {
   return '\x09' + raw(wall_time) + field('\x1a', "brain.Event:2");
 }
 
+/// A SessionLog whose status is START.
+std::string restart_event(double wall_time, int64_t step) {
+  return '\x09' + raw(wall_time) + '\x10' + varint(static_cast<uint64_t>(step)) +
+         field('\x3a', "\x08\x01");
+}
+
 std::string scalar_event(double wall_time, int64_t step, std::string_view tag, float value) {
   const std::string point = field('\x0a', tag) + '\x15' + raw(value);
   return '\x09' + raw(wall_time) + '\x10' + varint(static_cast<uint64_t>(step)) +
@@ -95,6 +101,10 @@ EventFile::~EventFile() {
   } catch (const StateError&) {  // a destructor has nobody to tell
   }
   close(fd_);
+}
+
+void EventFile::add_restart(int64_t step) {
+  pending_ += detail::event_record(detail::restart_event(now_seconds(), step));
 }
 
 void EventFile::add_scalar(const std::string& tag, int64_t step, double value) {

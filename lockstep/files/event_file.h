@@ -25,6 +25,8 @@ class EventFile {
 
   const std::string& path() const { return path_; }
 
+  /// The run goes on with `step`: readers drop the points of earlier files from there on.
+  void add_restart(int64_t step);
   /// Adds a point to the curve `tag`, now. TensorBoard stores a float. Stays in memory until
   /// flush(), or until there are 64 KiB.
   void add_scalar(const std::string& tag, int64_t step, double value);
@@ -44,6 +46,7 @@ namespace detail {
 
 /// The protobuf Events, and their record.
 std::string version_event(double wall_time);
+std::string restart_event(double wall_time, int64_t step);
 std::string scalar_event(double wall_time, int64_t step, std::string_view tag, float value);
 std::string event_record(std::string_view event);
 

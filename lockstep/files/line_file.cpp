@@ -12,10 +12,14 @@
 
 namespace lockstep::files {
 
-LineFile::LineFile(std::string path) : path_(std::move(path)) {
-  fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd_ < 0) {
-    throw StateError(base::str(path_, " cannot be written: ", std::strerror(errno), "."));
+LineFile::LineFile(std::string path, Start start) : path_(std::move(path)) {
+  const int emptied = start == Start::empty ? O_TRUNC : 0;
+  fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | emptied | O_CLOEXEC, 0666);
+  if (fd_ >= 0) bytes_ = lseek(fd_, 0, SEEK_END);
+  if (fd_ < 0 || bytes_ < 0) {
+    const int reason = errno;
+    if (fd_ >= 0) close(fd_);
+    throw StateError(base::str(path_, " cannot be written: ", std::strerror(reason), "."));
   }
 }
 

@@ -10,8 +10,11 @@ namespace lockstep::files {
 
 class LineFile {
  public:
-  /// Makes the file, or empties it. Throws StateError naming the file and the reason.
-  explicit LineFile(std::string path);
+  enum class Start { empty, behind_what_is_there };
+
+  /// Makes the file; one that is there is emptied, or goes on. Throws StateError naming the file and
+  /// the reason.
+  explicit LineFile(std::string path, Start start = Start::empty);
   ~LineFile();
   LineFile(const LineFile&) = delete;
   LineFile& operator=(const LineFile&) = delete;

@@ -58,6 +58,17 @@ TEST(EventFile, LongNumbersAreVarints) {
   EXPECT_EQ(event.substr(18, 3), from_hex("0ac801"));
 }
 
+/// Event.session_log = 7 {SessionLog.status = 1: START = 1}, behind wall time and step.
+TEST(EventFile, ARestartOfKnownBytes) {
+  EXPECT_EQ(detail::restart_event(2.0, 300), from_hex("09000000000000004010ac023a020801"));
+  const TempFolder folder("events-test");
+  EventFile file(folder.path());
+  file.add_restart(21);
+  file.flush();
+  EXPECT_EQ(events_of(on_disk::get(file.path())).at(1).substr(9),
+            detail::restart_event(0, 21).substr(9));
+}
+
 TEST(EventFile, HoldsItsPointsInOrder) {
   const TempFolder folder("events-test");
   EventFile file(folder.file("a/tensorboard"));

@@ -23,6 +23,15 @@ TEST(LineFile, EachLineIsThereAtOnce) {
   EXPECT_EQ(file.bytes(), 9);
 }
 
+TEST(LineFile, GoesOnBehindWhatIsThere) {
+  const TempFolder folder("lines-test");
+  on_disk::put(folder.file("a"), "one\n");
+  LineFile file(folder.file("a"), LineFile::Start::behind_what_is_there);
+  EXPECT_EQ(file.bytes(), 4);
+  file.add("two");
+  EXPECT_EQ(on_disk::get(folder.file("a")), "one\ntwo\n");
+}
+
 TEST(LineFile, BAD_8_AFullDiskLeavesWholeLinesAndNamesTheBytes) {
   const TempFolder folder("lines-test");
   LineFile file(folder.file("a"));
