@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -150,6 +151,27 @@ std::vector<Found> complete_checkpoints(const std::string& run_folder) {
   return found;
 }
 
+std::string checkpoint_at(const std::string& path) {
+  if (is_checkpoint(path)) return path;
+  const std::vector<Found> found = complete_checkpoints(path);
+  if (!found.empty()) return found.front().folder;
+  std::error_code error;
+  const auto is_folder = [&error](const fs::path& folder) { return fs::is_directory(folder, error); };
+  if (!is_folder(path)) {
+    const std::string in_runs = (fs::path("runs") / path).string();
+    throw StateError(base::str("there is no run or checkpoint ", path, ".",
+                               is_folder(in_runs) ? base::str("\n  Did you mean ", in_runs, "?")
+                                                  : std::string()));
+  }
+  if (is_folder(checkpoints_of(path))) {
+    throw StateError(base::str(checkpoints_of(path), " holds no complete checkpoint."));
+  }
+  throw StateError(
+      base::str(path, " is no checkpoint, since it has no ", kManifestFile,
+                ", and no run with checkpoints.\n  A run makes them every so many steps with --set "
+                "checkpoint.every=STEPS, and when it gets SIGUSR1."));
+}
+
 Manifest read_manifest(const std::string& folder) {
   const std::string path = (fs::path(folder) / kManifestFile).string();
   return parsed(path, text_of(path), [](const std::string& text) { return parse_manifest(text); });
@@ -172,8 +194,10 @@ std::string begin_folder(const std::string& target) {
   std::error_code error;
   if (!parent.empty()) fs::create_directories(parent, error);
   if (error) fail("make the folder", parent, error.value());
-  const std::string unfinished = base::str(target, kUnfinished, getpid());
-  fs::remove_all(unfinished, error);  // of an earlier try of this process
+  // A writer of this process that was given up may still come back, to a folder that is gone.
+  static std::atomic<int> count{0};
+  const std::string unfinished = base::str(target, kUnfinished, getpid(), "-", count++);
+  fs::remove_all(unfinished, error);  // of a process that had the same number
   if (mkdir(unfinished.c_str(), 0777) != 0) fail("make the folder", unfinished, errno);
   files::pass_write_point();
   return unfinished;
@@ -182,6 +206,7 @@ std::string begin_folder(const std::string& target) {
 void commit_folder(const std::string& unfinished, const std::string& target, Manifest manifest,
                    const Index& index) {
   const std::string text = index_text(index);
+  parse_index(text, static_cast<int>(manifest.files.size()));  // nothing is missing, nothing twice
   manifest.index_bytes = std::ssize(text);
   manifest.index_sha256 = files::sha256_hex(text);
   const auto write = [&unfinished](const char* name, const std::string& contents) {

@@ -1,6 +1,6 @@
 /// The folders of a run's checkpoints: which are there and whole, how one comes to be, which go.
 ///
-///   RUN/checkpoints/step_00000020.tmp-PID    being written: nobody reads it
+///   RUN/checkpoints/step_00000020.tmp-PID-N  being written: nobody reads it
 ///   RUN/checkpoints/step_00000020            complete: renamed when its manifest is durable
 ///
 /// A crash at any moment leaves the complete ones as they are. There is no file that says which is
@@ -32,6 +32,10 @@ std::vector<Found> complete_checkpoints(const std::string& run_folder);
 
 /// Whether the folder holds a manifest: is a checkpoint, not a run or anything else.
 bool is_checkpoint(const std::string& folder);
+
+/// The folder that `path` stands for: itself, or the newest complete checkpoint of a run. Throws
+/// StateError: it is neither, and what it may be.
+std::string checkpoint_at(const std::string& path);
 
 /// Throw StateError naming the file and what is wrong with it.
 Manifest read_manifest(const std::string& folder);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/shallow_json.h"
 #include "lockstep/base/str.h"
 #include "lockstep/files/sha256.h"
 #include "lockstep/plan/optimizers.h"
@@ -26,7 +27,7 @@ std::string sealed(Json body) {
 
 /// The value of a text that `sealed` made.
 Json unsealed(std::string_view text) {
-  Json body = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json body = Json::parse(base::shallow_json(text), nullptr, /*allow_exceptions=*/false);
   if (!body.is_object() || !body.contains("sha256")) refuse("it is no whole JSON object of ours");
   const Json stated = body["sha256"];
   body.erase("sha256");
@@ -74,24 +75,6 @@ std::string file_name_of(const Json& json) {
   return name;
 }
 
-Json part_json(const PartFile& part) {
-  return {{"name", part.name},
-          {"bytes", part.bytes},
-          {"header_sha256", part.header_sha256},
-          {"values", part.values.text()},
-          {"elements", part.elements},
-          {"params", part.params.text()}};
-}
-
-PartFile part_of(const Json& json) {
-  return {.name = file_name_of(json.at("name")),
-          .bytes = count_of(json.at("bytes")),
-          .header_sha256 = json.at("header_sha256"),
-          .values = digest_of(json.at("values")),
-          .elements = count_of(json.at("elements")),
-          .params = digest_of(json.at("params"))};
-}
-
 /// Elements of a shape; refuses what no tensor has.
 int64_t elements_of(const std::vector<int64_t>& shape, const std::string& name) {
   int64_t numel = 1;
@@ -109,10 +92,14 @@ std::vector<int64_t> counts_of(const Json& json) {
   return counts;
 }
 
-/// Every grain exactly once.
-void check_cover(const SavedTensor& tensor) {
+/// Every grain exactly once, in `files` files.
+void check_cover(const SavedTensor& tensor, int files) {
   std::vector<int64_t> covered(static_cast<size_t>(tensor.grains), 0);
   for (const SavedSlice& slice : tensor.slices) {
+    if (slice.file >= files) {
+      refuse(base::str(tensor.kind, " \"", tensor.name, "\" has a slice in file ", slice.file,
+                       " of ", files));
+    }
     int64_t& done = covered[static_cast<size_t>(slice.grain)];
     if (slice.lo != done || slice.hi <= slice.lo) {
       refuse(base::str(tensor.kind, " \"", tensor.name, "\", grain ", slice.grain,
@@ -146,8 +133,42 @@ void check_cut(const SavedTensor& tensor) {
   elements_of(padded, tensor.name);
 }
 
-SavedTensor tensor_of(const Json& json, int files) {
-  SavedTensor tensor;
+}  // namespace
+
+void to_json(Json& json, const PartFile& part) {
+  json = {{"name", part.name},
+          {"bytes", part.bytes},
+          {"header_sha256", part.header_sha256},
+          {"values", part.values.text()},
+          {"elements", part.elements},
+          {"params", part.params.text()}};
+}
+
+void from_json(const Json& json, PartFile& part) {
+  part = {.name = file_name_of(json.at("name")),
+          .bytes = count_of(json.at("bytes")),
+          .header_sha256 = json.at("header_sha256"),
+          .values = digest_of(json.at("values")),
+          .elements = count_of(json.at("elements")),
+          .params = digest_of(json.at("params"))};
+}
+
+void to_json(Json& json, const SavedTensor& tensor) {
+  Json slices = Json::array();
+  for (const SavedSlice& slice : tensor.slices) {
+    slices.push_back({slice.file, slice.grain, slice.lo, slice.hi});
+  }
+  json = {{"kind", tensor.kind},
+          {"name", tensor.name},
+          {"shape", tensor.shape},
+          {"slices", std::move(slices)}};
+  if (!tensor.blocks.empty()) {
+    json["cut"] = {{"dim", tensor.dim}, {"blocks", tensor.blocks}, {"grains", tensor.grains}};
+  }
+}
+
+void from_json(const Json& json, SavedTensor& tensor) {
+  tensor = {};
   tensor.kind = json.at("kind");
   tensor.name = json.at("name");
   if (tensor.kind.empty() || tensor.name.empty()) refuse("it lists a tensor without a name");
@@ -166,20 +187,11 @@ SavedTensor tensor_of(const Json& json, int files) {
                              .grain = small_count_of(slice[1]),
                              .lo = count_of(slice[2]),
                              .hi = count_of(slice[3])});
-    if (tensor.slices.back().file >= files || tensor.slices.back().grain >= tensor.grains) {
-      refuse(base::str(tensor.kind, " \"", tensor.name, "\" has a slice in a file or grain that "
-                       "is not there"));
+    if (tensor.slices.back().grain >= tensor.grains) {
+      refuse(base::str(tensor.kind, " \"", tensor.name, "\" has a slice of a grain that it has not"));
     }
   }
-  check_cover(tensor);
-  return tensor;
 }
-
-std::pair<std::string_view, std::string_view> key_of(const SavedTensor& tensor) {
-  return {tensor.kind, tensor.name};
-}
-
-}  // namespace
 
 int64_t SavedTensor::numel() const {
   int64_t numel = 1;
@@ -220,14 +232,38 @@ const SavedTensor* Index::find(const std::string& kind, const std::string& name)
   return is_there ? &*found : nullptr;
 }
 
+void Index::add(const SavedTensor& tensor) {
+  const auto at = std::lower_bound(
+      tensors.begin(), tensors.end(), tensor,
+      [](const SavedTensor& a, const SavedTensor& b) { return key_of(a) < key_of(b); });
+  if (at == tensors.end() || key_of(*at) != key_of(tensor)) {
+    tensors.insert(at, tensor);
+    return;
+  }
+  at->slices.insert(at->slices.end(), tensor.slices.begin(), tensor.slices.end());
+  std::sort(at->slices.begin(), at->slices.end(), [](const SavedSlice& a, const SavedSlice& b) {
+    return std::pair(a.grain, a.lo) < std::pair(b.grain, b.lo);
+  });
+}
+
+int64_t Manifest::bytes() const {
+  int64_t bytes = index_bytes;
+  for (const PartFile& part : files) bytes += part.bytes;
+  return bytes;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
 std::string entry_name(const SavedTensor& tensor, const SavedSlice& slice) {
   const std::string grain = tensor.blocks.empty() ? "" : base::str('@', slice.grain);
   return base::str(tensor.kind, '/', tensor.name, grain, '[', slice.lo, ':', slice.hi, ']');
 }
 
 std::string manifest_text(const Manifest& manifest) {
-  Json files = Json::array();
-  for (const PartFile& part : manifest.files) files.push_back(part_json(part));
   return sealed({{"format", kFormat},
                  {"schema", kSchema},
                  {"step", manifest.step},
@@ -240,7 +276,7 @@ std::string manifest_text(const Manifest& manifest) {
                  {"state", manifest.state},
                  {"rank_states", manifest.rank_states},
                  {"index", {{"bytes", manifest.index_bytes}, {"sha256", manifest.index_sha256}}},
-                 {"files", files}});
+                 {"files", manifest.files}});
 }
 
 Manifest parse_manifest(std::string_view text) {
@@ -265,7 +301,7 @@ Manifest parse_manifest(std::string_view text) {
                       .files = {}};
     std::set<std::string> names;
     for (const Json& part : json.at("files")) {
-      manifest.files.push_back(part_of(part));
+      manifest.files.push_back(part);
       if (!names.insert(manifest.files.back().name).second) refuse("it lists a file twice");
     }
     return manifest;
@@ -277,30 +313,18 @@ Manifest parse_manifest(std::string_view text) {
 }
 
 std::string index_text(const Index& index) {
-  Json tensors = Json::array();
-  for (const SavedTensor& tensor : index.tensors) {
-    Json slices = Json::array();
-    for (const SavedSlice& slice : tensor.slices) {
-      slices.push_back({slice.file, slice.grain, slice.lo, slice.hi});
-    }
-    Json json = {{"kind", tensor.kind},
-                 {"name", tensor.name},
-                 {"shape", tensor.shape},
-                 {"slices", std::move(slices)}};
-    if (!tensor.blocks.empty()) {
-      json["cut"] = {{"dim", tensor.dim}, {"blocks", tensor.blocks}, {"grains", tensor.grains}};
-    }
-    tensors.push_back(std::move(json));
-  }
-  return Json{{"tensors", std::move(tensors)}}.dump() + '\n';
+  return Json{{"tensors", index.tensors}}.dump() + '\n';
 }
 
 Index parse_index(std::string_view text, int files) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = Json::parse(base::shallow_json(text), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) refuse("it is no whole JSON object");
   try {
     Index index;
-    for (const Json& tensor : json.at("tensors")) index.tensors.push_back(tensor_of(tensor, files));
+    for (const Json& tensor : json.at("tensors")) {
+      index.tensors.push_back(tensor);
+      check_cover(index.tensors.back(), files);
+    }
     const auto out_of_order = [](const SavedTensor& a, const SavedTensor& b) {
       return key_of(a) >= key_of(b);
     };

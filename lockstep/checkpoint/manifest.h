@@ -16,6 +16,8 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -62,6 +64,8 @@ struct Manifest {
   int64_t index_bytes = 0;
   std::string index_sha256;
   std::vector<PartFile> files;
+
+  int64_t bytes() const;  // of index and parts
 };
 
 /// Elements lo <= i < hi of a tensor grain, in the part file `file`.
@@ -88,17 +92,33 @@ struct SavedTensor {
   int64_t numel() const;  // of the logical tensor
 };
 
+/// By kind, then name.
+inline std::pair<std::string_view, std::string_view> key_of(const SavedTensor& tensor) {
+  return {tensor.kind, tensor.name};
+}
+
 struct Index {
-  std::vector<SavedTensor> tensors;  // by kind and name
+  std::vector<SavedTensor> tensors;  // by key_of
   const SavedTensor* find(const std::string& kind, const std::string& name) const;
+  /// Slices of a tensor, which may be there already.
+  void add(const SavedTensor& tensor);
 };
 
+/// "[64, 24]".
+std::string shape_text(const std::vector<int64_t>& shape);
 /// The tensor's name in its part file: "param/h.0.attn.c_attn.weight@1[0:4096]".
 std::string entry_name(const SavedTensor& tensor, const SavedSlice& slice);
 
+// nlohmann's conversions; from_json throw its exceptions, or StateError.
+void to_json(nlohmann::json& json, const PartFile& part);
+void from_json(const nlohmann::json& json, PartFile& part);
+void to_json(nlohmann::json& json, const SavedTensor& tensor);
+void from_json(const nlohmann::json& json, SavedTensor& tensor);
+
 std::string manifest_text(const Manifest& manifest);
 std::string index_text(const Index& index);
-/// Throw StateError with the reason alone: the caller knows the file's name.
+/// Throw StateError with the reason alone: the caller knows the file's name. Of an index: unless its
+/// slices, in `files` files, hold every element exactly once.
 Manifest parse_manifest(std::string_view text);
 Index parse_index(std::string_view text, int files);
 

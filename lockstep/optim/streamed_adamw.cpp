@@ -174,6 +174,37 @@ int64_t StreamedAdamW::state_bytes() const {
   return bytes;
 }
 
+void StreamedAdamW::for_each_run(
+    int kind, size_t span, int64_t lo, int64_t hi,
+    const std::function<void(int64_t offset, int64_t at, int64_t count)>& see) const {
+  for (const Block& block : blocks_) {
+    const int64_t moment = block.moments_at + kind * moment_pages(block.count);
+    for (const Part& part : block.parts) {
+      if (part.span != &spans_[span]) continue;
+      const int64_t first = std::max(lo, part.lo);
+      const int64_t count = std::min(hi, part.lo + part.count) - first;
+      if (count > 0) see(moment + (part.at + first - part.lo) * kFloat, first, count);
+    }
+  }
+}
+
+void StreamedAdamW::read_moment(int kind, size_t span, int64_t lo, int64_t hi, float* into) {
+  std::vector<files::BlockFile::Ticket> reads;
+  for_each_run(kind, span, lo, hi, [&](int64_t offset, int64_t at, int64_t count) {
+    reads.push_back(file_.read(offset, into + (at - lo), count * kFloat));
+  });
+  wait_for(reads);
+}
+
+void StreamedAdamW::write_moment(int kind, size_t span, int64_t lo, int64_t hi,
+                                 const float* from) {
+  std::vector<files::BlockFile::Ticket> writes;
+  for_each_run(kind, span, lo, hi, [&](int64_t offset, int64_t at, int64_t count) {
+    writes.push_back(file_.write(offset, from + (at - lo), count * kFloat));
+  });
+  wait_for(writes);
+}
+
 int64_t StreamedAdamW::offset_of_master(int64_t span, int64_t lo, int64_t hi) const {
   LOCKSTEP_ASSERT(span >= 0 && span < std::ssize(spans_), "the span is one of these");
   const StreamedSpan& whole = spans_[static_cast<size_t>(span)];

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "lockstep/files/aligned_buffer.h"
@@ -62,6 +63,9 @@ class StreamedAdamW final : public Updater {
   /// The blocks.
   int64_t state_bytes() const override;
 
+  void read_moment(int kind, size_t span, int64_t lo, int64_t hi, float* into) override;
+  void write_moment(int kind, size_t span, int64_t lo, int64_t hi, const float* from) override;
+
   /// Elements [lo, hi) of a span whose master is in the file, as of the last step. Memory must stay
   /// until the ticket was waited for.
   [[nodiscard]] files::BlockFile::Ticket read_master(int64_t span, int64_t lo, int64_t hi,
@@ -105,6 +109,9 @@ class StreamedAdamW final : public Updater {
   void fetch(size_t block);
   void store(size_t block);
   void wait_for(std::vector<files::BlockFile::Ticket>& tickets);
+  /// `see` gets where in the file, from which element on and how many, elements of a moment lie.
+  void for_each_run(int kind, size_t span, int64_t lo, int64_t hi,
+                    const std::function<void(int64_t offset, int64_t at, int64_t count)>& see) const;
   int64_t offset_of_master(int64_t span, int64_t lo, int64_t hi) const;
 
   files::BlockFile& file_;

@@ -1,6 +1,7 @@
 /// What every optimizer is to the loop that calls it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -26,6 +27,14 @@ class Updater {
   /// The same, to bring back what was kept.
   float* moment_to_write(int kind, size_t span) {
     return const_cast<float*>(static_cast<const Updater*>(this)->moment(kind, span));
+  }
+
+  /// Elements [lo, hi) of a span's moment `kind`, wherever they are. Between steps.
+  virtual void read_moment(int kind, size_t span, int64_t lo, int64_t hi, float* into) {
+    std::copy_n(moment(kind, span) + lo, hi - lo, into);
+  }
+  virtual void write_moment(int kind, size_t span, int64_t lo, int64_t hi, const float* from) {
+    std::copy_n(from, hi - lo, moment_to_write(kind, span) + lo);
   }
 
   int64_t steps_taken() const { return steps_taken_; }

@@ -188,6 +188,35 @@ void ParamStore::for_each_piece(
   }
 }
 
+void ParamStore::read_piece(const plan::Piece& piece, float* into) {
+  if (!divided()) {
+    std::copy_n(master(piece.param) + piece.lo, piece.size(), into);
+    return;
+  }
+  const int64_t at = in_shard(piece);
+  units_->read_shard(piece.unit, at, at + piece.size(), into);
+}
+
+void ParamStore::write_piece(const plan::Piece& piece, const float* from) {
+  if (!divided()) {
+    std::copy_n(from, piece.size(), master(piece.param) + piece.lo);
+    return;
+  }
+  const int64_t at = in_shard(piece);
+  units_->drop_read_ahead();
+  units_->write_shard(piece.unit, at, at + piece.size(), from);
+}
+
+std::vector<plan::Piece> ParamStore::fixed_pieces() const {
+  if (divided()) return layout_.pieces(rank_, /*trained=*/false);
+  std::vector<plan::Piece> pieces;
+  for (size_t p = 0; p < table_.params.size(); ++p) {
+    if (fixed_offset_[p] < 0) continue;
+    pieces.push_back({.param = static_cast<int>(p), .lo = 0, .hi = table_.params[p].numel});
+  }
+  return pieces;
+}
+
 int64_t ParamStore::master_at(const plan::Piece& piece) const {
   return file_->shard_at(piece.unit) + in_shard(piece) * 4;
 }

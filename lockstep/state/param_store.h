@@ -71,6 +71,12 @@ class ParamStore {
   const float* master(int param) const;
   /// The same of a piece that this rank owns, in memory.
   float* master(const plan::Piece& piece);
+  /// Elements of the parameter, in or of a piece that this rank holds, wherever they are. Between
+  /// steps; what is written is this rank's until it is published.
+  void read_piece(const plan::Piece& piece, float* into);
+  void write_piece(const plan::Piece& piece, const float* from);
+  /// What this rank holds of the parameters that are not trained.
+  std::vector<plan::Piece> fixed_pieces() const;
   /// Where a piece begins in the file, in bytes.
   int64_t master_at(const plan::Piece& piece) const;
   /// The file of shards and moments; null where they are in memory.

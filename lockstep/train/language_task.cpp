@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/assert.h"
+#include "lockstep/input/data_cursor.h"
 #include "lockstep/input/sampler.h"
 #include "lockstep/torch_inside/deferred.h"
 #include "lockstep/train/batch_tensors.h"
@@ -42,6 +43,14 @@ int64_t LanguageTask::samples() const {
   int64_t windows = 0;
   for (const auto& source : train_->sources()) windows += source.sampler.windows();
   return windows;
+}
+
+nlohmann::json LanguageTask::cursor(int64_t samples) const {
+  return input::to_json(input::data_cursor(*train_, samples));
+}
+
+void LanguageTask::require_cursor(const nlohmann::json& saved) const {
+  input::require_same_data(input::data_cursor_from_json(saved), input::data_cursor(*train_, 0));
 }
 
 int64_t LanguageTask::validation_samples() const {

@@ -27,6 +27,8 @@ class LanguageTask final : public Task {
 
   int64_t samples() const override;
   double epochs(int64_t samples) const override { return train_->epochs(samples); }
+  nlohmann::json cursor(int64_t samples) const override;
+  void require_cursor(const nlohmann::json& saved) const override;
   int64_t validation_samples() const override;
   int64_t terms_per_sample() const override { return context_; }
   at::Tensor losses(const Samples& samples, const RankContext& context) override;

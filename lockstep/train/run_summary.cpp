@@ -21,7 +21,8 @@ nlohmann::json planned_by_kind(const plan::RankMemory& planned) {
           {"optimizer", state.optimizer + planned.average + planned.copy},
           {"gathered", state.gathered},
           {"communication", planned.staging},
-          {"activations", planned.activations}};
+          {"activations", planned.activations},
+          {"other", planned.checkpoint}};
 }
 
 }  // namespace
@@ -32,6 +33,8 @@ std::string run_summary(ProcessGroup& world, const RunTotals& run, const RankTot
                         {"gemm_flops", mine.gemm_flops},
                         {"peak_bytes", by_kind(mine.peak_bytes)},
                         {"planned_peak_bytes", planned_by_kind(mine.planned)}};
+  if (run.resumed) own["resumed_bytes"] = run.resumed->bytes_read;
+  if (run.checkpoints.saves > 0) own["checkpoint_bytes"] = run.checkpoints.bytes;
   own["groups"] = nlohmann::json::array();
   for (const GroupTraffic& group : mine.groups) {
     own["groups"].push_back(group.name);
@@ -74,6 +77,15 @@ std::string run_summary(ProcessGroup& world, const RunTotals& run, const RankTot
                             {"rewinds", run.rewinds},
                             {"ranks", ranks},
                             {"groups", groups}};
+  if (run.resumed) {
+    summary["resumed"] = {{"from", run.resumed->folder},
+                          {"step", run.resumed->step},
+                          {"seconds", run.resumed->seconds}};
+  }
+  if (run.checkpoints.saves > 0) {
+    summary["checkpoints"] = {{"saves", run.checkpoints.saves},
+                              {"pause_seconds", run.checkpoints.pause_seconds}};
+  }
   if (!std::isnan(run.val_accuracy)) summary["val_accuracy"] = run.val_accuracy;
   if (run.average) {
     summary["val_loss_ema"] = run.average->val_loss;

@@ -15,6 +15,20 @@
 namespace lockstep {
 
 /// Of the whole run; alike on all ranks.
+/// The checkpoint that a run went on from, as this rank read it.
+struct ResumedFrom {
+  std::string folder;
+  int64_t step = 0;
+  int64_t bytes_read = 0;
+  double seconds = 0;
+};
+
+struct SavedCheckpoints {
+  int64_t saves = 0;
+  int64_t bytes = 0;         // that this rank wrote of the last one
+  double pause_seconds = 0;  // of all
+};
+
 struct RunTotals {
   std::string run_folder;
   double loss =
@@ -43,6 +57,8 @@ struct RunTotals {
     double tokens = std::nan("");
   };
   std::optional<Noise> noise = {};
+  std::optional<ResumedFrom> resumed = {};  // what it went on from
+  SavedCheckpoints checkpoints = {};
   std::string pipeline = {};  // its schedule; empty: there is none
   BubbleReport bubble = {};
 };

@@ -31,6 +31,18 @@ double Task::epochs(int64_t count) const {
   return static_cast<double>(count) / static_cast<double>(samples());
 }
 
+nlohmann::json Task::cursor(int64_t consumed) const {
+  return {{"samples", consumed}, {"of", samples()}};
+}
+
+void Task::require_cursor(const nlohmann::json& saved) const {
+  const nlohmann::json of = saved.is_object() ? saved.value("of", nlohmann::json()) : saved;
+  if (of == samples()) return;
+  throw StateError(base::str("the checkpoint counts in data of ", of.dump(),
+                             " samples, this run's have ", samples(),
+                             ": it would repeat some and leave others out."));
+}
+
 at::Tensor Task::validation_losses(int64_t, int64_t, int64_t, const RankContext&) {
   throw UsageError(
       "this task has validation_samples() but no validation_losses().\n  Override both or "

@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "lockstep/comm/rank_context.h"
 #include "lockstep/input/sample_order.h"
 #include "lockstep/models/language_model.h"
@@ -62,6 +64,12 @@ class Task {
   virtual double epochs(int64_t samples) const;
   /// Samples to evaluate on; 0: there is no evaluation.
   virtual int64_t validation_samples() const { return 0; }
+
+  /// What the first `samples` samples of the run were, for a checkpoint: enough to tell whether a
+  /// run that goes on counts in the same data.
+  virtual nlohmann::json cursor(int64_t samples) const;
+  /// Throws StateError naming what differs, if `saved`, from `cursor`, counts in other data.
+  virtual void require_cursor(const nlohmann::json& saved) const;
 
   /// Numbers that each sample adds to the loss: the tokens of a sequence, 1 for a picture.
   virtual int64_t terms_per_sample() const { return 1; }

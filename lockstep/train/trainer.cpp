@@ -16,10 +16,12 @@
 #include "lockstep/train/data_groups.h"
 #include "lockstep/train/detail/warmup.h"
 #include "lockstep/train/evaluation.h"
+#include "lockstep/train/frozen.h"
 #include "lockstep/train/kernel_probe.h"
 #include "lockstep/train/model_file.h"
 #include "lockstep/train/param_digest.h"
 #include "lockstep/train/replicas.h"
+#include "lockstep/train/start_weights.h"
 #include "lockstep/train/synthetic_task.h"
 
 namespace lockstep {
@@ -86,6 +88,8 @@ Trainer::Trainer(const TrainerOptions& options, net::Endpoint& endpoint)
 
   flops_per_term_ = task_->flops_per_term();
 
+  make_checkpointer();
+  if (!options_.resume_from.empty()) resume();
   if (context_.world->rank() == 0) open_log();
 }
 
@@ -103,6 +107,7 @@ void Trainer::make_state(plan::StepInputs inputs) {
     const std::string& synthetic = config_.run.synthetic_compute;
     if (synthetic.empty()) {
       task_ = make_task(config_, options_.tasks, part);
+      freeze(*task_, config_.optim.frozen, context_);
     } else {
       if (part.chunks.empty()) part.chunks = plan::cut_layers(config_.model.layers, 1);
       task_ = std::make_shared<SyntheticTask>(plan::parse_synthetic(synthetic),
@@ -138,9 +143,10 @@ void Trainer::make_state(plan::StepInputs inputs) {
       context_, std::move(inputs));
   timeline_ = std::make_unique<Timeline>(state_->inputs(), place_, config_.log.trace_steps);
   if (!options_.witness_folder.empty()) {
-    witness_ = std::make_unique<WitnessRecorder>(options_.witness_folder, *state_, context_,
-                                                 place_.tensor == 0);
+    witness_ = std::make_unique<WitnessRecorder>(options_.witness_folder, options_.witness_from,
+                                                 *state_, context_, place_.tensor == 0);
   }
+  if (options_.resume_from.empty()) start_from_weights(config_, task_->vocab(), *state_);
   offload_activations();
 }
 
@@ -198,27 +204,31 @@ TrainResult Trainer::train_to_the_end() {
   for (ProcessGroup* group : groups_of(context_)) group->reset_totals();
   if (state_->messages() != nullptr) state_->messages()->reset_totals();
   gemm_flops_at_start_ = torch_inside::gemm_flops_of_this_thread();
-  int64_t done = 0;
+  int64_t done = first_step_;
   while (done < config_.run.steps && !result.stopped) {
     train_step(done);
     ++done;
     // Early, and once more at the end: a buffer that follows this rank's samples differs at once.
-    if (done == 1 || done == config_.run.steps) {
+    if (done == first_step_ + 1 || done == config_.run.steps) {
       require_equal_bits(*context_.peers, buffers_of(task_->module()));
     }
     const bool last = done == config_.run.steps;
     if (config_.run.check_every > 0 && (last || done % config_.run.check_every == 0)) {
       require_equal_replicas();
     }
-    if (!last) save_if_asked(done);
-    result.stopped = stop_agreed() && !last;
+    const Requests requests = agree_on_requests();
+    result.stopped = (requests.stop || done == options_.stop_after) && !last;
+    checkpoint_if_due(done, requests);
     const bool due = config_.log.eval_every > 0 && done % config_.log.eval_every == 0;
     if (due && !last && !result.stopped) result.stopped = !evaluate_at(done);
   }
+  if (result.stopped) save_checkpoint(done);
+  finish_checkpoints();
   digest_ = state_->digest();
   // First what cannot be made again, then what can.
   save(done, "final.safetensors", digest_);
   if (average_) save_average(done);
+  if (!checkpoint_failure_.empty()) throw StateError(checkpoint_failure_);
   require_log();
   report_profile();
   report_timeline();
@@ -252,19 +262,6 @@ void Trainer::choose_algorithm(plan::StepInputs& inputs) {
   }
   inputs.algorithms = dp.algorithms();
   inputs.sends_messages = plan::sends_messages(config_.comm.engine);
-}
-
-/// On all ranks together: one may hear of a request a step before its peers.
-void Trainer::save_if_asked(int64_t steps_done) {
-  if (options_.save_requests == nullptr) return;
-  at::Tensor asked = at::full({1}, options_.save_requests->load(), at::kInt);
-  context_.world->all_reduce(asked, ReduceOp::max).wait();
-  if (asked.item<int>() <= saves_answered_) return;
-  saves_answered_ = asked.item<int>();
-  digest_ = state_->digest();
-  const std::string file = base::str("step_", steps_done, ".safetensors");
-  save(steps_done, file, digest_);
-  if (log_) log_->say(base::str("saved ", options_.run_folder, "/", file, " on request"));
 }
 
 void Trainer::save(int64_t steps_done, const std::string& file, const std::string& digest) {
@@ -405,12 +402,19 @@ void Trainer::require_equal_replicas() {
   }
 }
 
-bool Trainer::stop_agreed() {
+bool Trainer::stop_agreed() { return agree_on_requests().stop; }
+
+/// On all ranks together: one may hear of a request a step before its peers.
+Trainer::Requests Trainer::agree_on_requests() {
   const bool asked = options_.stop_requested != nullptr && options_.stop_requested->load();
-  const bool log_failed = log_ && !log_->failure().empty();
-  at::Tensor stop = at::full({1}, asked || log_failed ? 1 : 0, at::kInt);
-  context_.world->all_reduce(stop, ReduceOp::max).wait();
-  return stop.item<int>() != 0;
+  const bool failed = (log_ && !log_->failure().empty()) || !checkpoint_failure_.empty();
+  at::Tensor mine = at::zeros({3}, at::kInt);
+  mine[0] = asked || failed ? 1 : 0;
+  mine[1] = options_.save_requests != nullptr ? options_.save_requests->load() : 0;
+  mine[2] = checkpointer_->busy() ? 1 : 0;
+  context_.world->all_reduce(mine, ReduceOp::max).wait();
+  const int* const all = mine.data_ptr<int>();
+  return {.stop = all[0] != 0, .saves = all[1], .saving = all[2] != 0};
 }
 
 }  // namespace lockstep

@@ -22,6 +22,7 @@
 #include "lockstep/plan/run_layout.h"
 #include "lockstep/plan/train_config.h"
 #include "lockstep/torch_inside/layer_profile.h"
+#include "lockstep/train/checkpointer.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/model_state.h"
 #include "lockstep/train/noise_scale.h"
@@ -42,14 +43,18 @@ struct TrainerOptions {
   int console_fd = 2;
   /// Set from outside to end the run after the step at hand, on all ranks together.
   const std::atomic<bool>* stop_requested = nullptr;
-  /// Requests to save and go on, so far: a new one leaves step_N.safetensors beside the run's other
-  /// files when the step at hand is done.
+  /// Requests to save and go on, so far: a new one makes a checkpoint when the step at hand is done.
   const std::atomic<int>* save_requests = nullptr;
   /// Where each rank writes what it computed in each step (train/witness_recorder.h); empty:
   /// nowhere.
   std::string witness_folder = {};
+  int64_t witness_from = 0;  // from the step after this many on
   /// Families of the program's own, beside Lockstep's.
   TaskFactories tasks = {};
+  /// A checkpoint to go on from; empty: the run begins at its first step.
+  std::string resume_from = {};
+  /// Where this many steps are done, the run stops as on request; -1: at the last one. For replays.
+  int64_t stop_after = -1;
 };
 
 struct TrainResult {
@@ -62,8 +67,10 @@ class Trainer {
   Trainer(const TrainerOptions& options, net::Endpoint& endpoint);
   ~Trainer();
 
-  /// Trains to the last step, evaluates, and saves final.safetensors and summary.json (rank 0).
-  /// Throws TrainingError when the loss is no number.
+  /// Trains to the last step, evaluates, and saves final.safetensors and summary.json (rank 0);
+  /// checkpoints as config.checkpoint says, on request, and where it stops before the last step.
+  /// Throws TrainingError when the loss is no number; StateError when a checkpoint could not be
+  /// saved, after what else can be saved was.
   TrainResult run();
 
   ModelState& state() { return *state_; }
@@ -74,11 +81,13 @@ class Trainer {
     return state_->flow() != nullptr ? state_->flow()->most_in_flight() : 0;
   }
   const plan::StepInputs& step_inputs() const { return state_->inputs(); }
+  /// Steps that were done before this run began: those of the checkpoint that it goes on from.
+  int64_t first_step() const { return first_step_; }
 
  private:
   TrainResult train_to_the_end();
   void train_step(int64_t step);
-  void begin_stage(const plan::BatchRamp::Stage& stage);
+  void begin_stage(const plan::BatchRamp::Stage& stage, int64_t step);
   plan::StepInputs inputs_of(const plan::BatchPlan& batch) const;
   StepCompute compute_of(int64_t step, double lr, Verdict& verdict);
   void carry_out(Verdict verdict, int64_t step);
@@ -102,9 +111,24 @@ class Trainer {
   plan::GroupBytes planned_traffic(int64_t steps_done) const;
   std::vector<GroupTraffic> group_traffic(int64_t steps_done) const;
   bool stop_agreed();
+  /// What any rank was asked for, or still has to do; the same on all of them.
+  struct Requests {
+    bool stop = false;
+    int saves = 0;
+    bool saving = false;  // a part of a checkpoint is still being written
+  };
+  Requests agree_on_requests();
   void name_slow_rank();
   void save(int64_t steps_done, const std::string& file, const std::string& digest);
-  void save_if_asked(int64_t steps_done);
+  // trainer_checkpoint.cpp
+  void make_checkpointer();
+  void resume();
+  void checkpoint_if_due(int64_t steps_done, const Requests& requests);
+  void save_checkpoint(int64_t steps_done);
+  void finish_checkpoints();
+  void with_checkpoints(const std::function<void()>& work);
+  void say_what_was_saved();
+  nlohmann::json run_state(int64_t steps_done) const;
   std::string summarize(int64_t steps_done);
   StepReport report_of(int64_t step, double seconds, double lr);
   /// Throws StateError if metrics.jsonl ends early.
@@ -129,6 +153,7 @@ class Trainer {
   std::unique_ptr<ParamAverage> average_;  // if asked for
   std::unique_ptr<StateCopy> copy_;        // if something goes back to it
   std::unique_ptr<NoiseScale> noise_;      // if asked for
+  std::unique_ptr<Checkpointer> checkpointer_;
   optim::Schedule schedule_;
   std::string digest_;                                   // of the parameters after the last step
   std::unique_ptr<RunLog> log_;                          // rank 0
@@ -144,6 +169,13 @@ class Trainer {
   double val_accuracy_ = std::nan("");  // of a task that has it
   std::string average_digest_;
   int saves_answered_ = 0;
+  int64_t first_step_ = 0;
+  int64_t skipped_before_ = 0;            // in the steps before
+  std::optional<ResumedFrom> resumed_;    // where there were any
+  std::vector<int64_t> saved_steps_;      // of checkpoints, in the order of their saves
+  int64_t saves_said_ = 0;
+  double checkpoint_pause_seconds_ = 0;   // of all saves
+  std::string checkpoint_failure_;        // of the first save that failed
   GroupTotals comm_before_;  // of all groups, before the step at hand
   std::vector<double> step_seconds_;
   double own_seconds_ = 0;  // of the steps since ranks were compared, without waiting for peers

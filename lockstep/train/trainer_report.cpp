@@ -19,11 +19,13 @@ namespace lockstep {
 namespace {
 
 /// Of the steps that count, samples a second.
-double throughput(const std::vector<double>& step_seconds, const plan::BatchRamp& ramp) {
+double throughput(const std::vector<double>& step_seconds, int64_t first,
+                  const plan::BatchRamp& ramp) {
   const auto steps = static_cast<int64_t>(step_seconds.size());
   const int64_t skipped = detail::warmup_of_throughput(steps);
   const double seconds = std::accumulate(step_seconds.begin() + skipped, step_seconds.end(), 0.0);
-  const int64_t samples = ramp.samples_before(steps) - ramp.samples_before(skipped);
+  const int64_t samples =
+      ramp.samples_before(first + steps) - ramp.samples_before(first + skipped);
   return seconds > 0 ? static_cast<double>(samples) / seconds : 0;
 }
 
@@ -130,15 +132,17 @@ plan::GroupBytes Trainer::planned_traffic(int64_t steps_done) const {
     for (const auto group : kGroups) planned.*group += of_step.*group * steps;
   };
   for (const plan::BatchRamp::Stage& stage : ramp_.stages) {
-    const int64_t steps = ramp_.end_of(stage, steps_done) - stage.first_step;
+    const int64_t steps =
+        ramp_.end_of(stage, steps_done) - std::max(stage.first_step, first_step_);
     if (steps > 0) add(inputs_of(stage.batch), steps);
   }
-  if (guard_.skipped() > 0 && plan::traits_of(state_->inputs().optimizer).has_ratios) {
+  const int64_t skipped = guard_.skipped() - skipped_before_;
+  if (skipped > 0 && plan::traits_of(state_->inputs().optimizer).has_ratios) {
     // A step that is left out has no ratios.
     plan::StepInputs without = state_->inputs();
-    add(without, -guard_.skipped());
+    add(without, -skipped);
     without.optimizer = plan::Optimizer::adamw;
-    add(without, guard_.skipped());
+    add(without, skipped);
   }
   return planned;
 }
@@ -195,7 +199,7 @@ void Trainer::report_timeline() {
 std::string Trainer::summarize(int64_t steps_done) {
   const int64_t samples = ramp_.samples_before(steps_done);
   const int64_t terms_per_sample = task_->terms_per_sample();
-  const double rate = throughput(step_seconds_, ramp_) * static_cast<double>(terms_per_sample);
+  const double rate = throughput(step_seconds_, first_step_, ramp_) * static_cast<double>(terms_per_sample);
   RunTotals run{.run_folder = options_.run_folder,
                 .val_loss = val_loss_,
                 .param_digest = digest_,
@@ -205,12 +209,13 @@ std::string Trainer::summarize(int64_t steps_done) {
                 .epochs = task_->epochs(samples),
                 .tokens_per_second = rate,
                 .mfu = flops_per_term_ * rate / gemm_peak_};
-  if (state_->inputs().pipelined() && steps_done > 0) {
+  if (state_->inputs().pipelined() && steps_done > first_step_) {
     run.pipeline = state_->inputs().schedules.front().name;
     // Of the steps of the last size.
     run.bubble = timeline_->bubble(
         *context_.world,
-        std::max(detail::warmup_of_throughput(steps_done), ramp_.at(steps_done - 1).first_step));
+        std::max(first_step_ + detail::warmup_of_throughput(steps_done - first_step_),
+                 ramp_.at(steps_done - 1).first_step));
   }
   run.val_accuracy = val_accuracy_;
   run.loss_scale = guard_.loss_scale();
@@ -225,16 +230,29 @@ std::string Trainer::summarize(int64_t steps_done) {
         RunTotals::Noise{.samples = noise_->samples(),
                          .tokens = noise_->samples() * static_cast<double>(terms_per_sample)});
   }
-  if (steps_done > 0) {
+  run.resumed = resumed_;
+  run.checkpoints = {.saves = checkpointer_->times().saves,
+                     .bytes = checkpointer_->times().bytes,
+                     .pause_seconds = checkpoint_pause_seconds_};
+  if (steps_done > first_step_) {
     run.loss = last_.loss_sum / static_cast<double>(step_terms());
     run.grad_norm = last_.grad_norm;
+  }
+  plan::RankMemory planned =
+      plan::planned_memory(config_, state_->inputs(), context_.dp->rank(),
+                           state_->parts() != nullptr ? state_->parts()->counts
+                                                      : std::vector<bool>{});
+  if (planned.checkpoint > 0 && context_.world->rank() == 0) {
+    for (const NamedTensor& value : state_->running_values()) {
+      planned.checkpoint += static_cast<int64_t>(value.tensor.nbytes());
+    }
   }
   return run_summary(
       *context_.world, run,
       {.samples = samples_,
        .gemm_flops = torch_inside::gemm_flops_of_this_thread() - gemm_flops_at_start_,
        .peak_bytes = account_.peak(),
-       .planned = plan::planned_memory(config_, state_->inputs(), context_.dp->rank()),
+       .planned = planned,
        .groups = group_traffic(steps_done)});
 }
 

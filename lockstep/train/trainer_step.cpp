@@ -31,27 +31,29 @@ plan::StepInputs Trainer::inputs_of(const plan::BatchPlan& batch) const {
   return inputs;
 }
 
-/// From here on steps have this size.
-void Trainer::begin_stage(const plan::BatchRamp::Stage& stage) {
+/// From here on, `step` first, steps have this size.
+void Trainer::begin_stage(const plan::BatchRamp::Stage& stage, int64_t step) {
   if (stage.batch != state_->inputs().batch) state_->set_step(inputs_of(stage.batch));
   const plan::StepInputs& inputs = state_->inputs();
   task_->start(inputs.batch,
                inputs.leaves.rounds_of(context_.dp->rank(), inputs.batch.micro_batches_per_grain),
-               stage.first_step, ramp_.end_of(stage, config_.run.steps), stage.first_sample);
+               step, ramp_.end_of(stage, config_.run.steps), ramp_.samples_before(step));
 }
 
 void Trainer::train_step(int64_t step) {
   const auto start = Clock::now();
   context_.step = step;
   comm_before_ = traffic();
-  if (ramp_.begins(step)) begin_stage(ramp_.at(step));
-  if (copy_ && step % config_.run.rewind_every == 0) {
+  const bool first = step == first_step_;
+  if (first || ramp_.begins(step)) begin_stage(ramp_.at(step), step);
+  if (copy_ && (first || step % config_.run.rewind_every == 0)) {
     copy_->keep(step);
     guard_.copied();
   }
   PhaseClock& clock = state_->runner().clock();
   clock.start();
-  const bool profiled = profile_ && step >= detail::warmup_of_throughput(config_.run.steps);
+  const bool profiled =
+      profile_ && step - first_step_ >= detail::warmup_of_throughput(config_.run.steps - first_step_);
   if (profiled) profile_->begin_step();
   {
     const PhaseSpan span(clock, torch_inside::Phase::data);
@@ -73,7 +75,13 @@ void Trainer::train_step(int64_t step) {
   own_seconds_ += step_seconds_.back() - (traffic().exposed_seconds - comm_before_.exposed_seconds);
   ++own_steps_;
   carry_out(verdict, step);
-  if (log_) log_->step(report_of(step, step_seconds_.back(), lr));
+  const int64_t digests = config_.log.digest_every;
+  const std::string digest = digests > 0 && (step + 1) % digests == 0 ? state_->digest() : "";
+  if (log_) {
+    StepReport report = report_of(step, step_seconds_.back(), lr);
+    report.param_digest = digest;
+    log_->step(report);
+  }
   if (config_.log.every > 0 && (step + 1) % config_.log.every == 0) name_slow_rank();
 }
 

@@ -210,6 +210,11 @@ TrainingSteps Training::steps_over(int64_t size, std::function<Sample(int64_t)> 
   if (size < 1) throw UsageError("Training: the dataset is empty.");
   if (count < 0) throw UsageError(base::str("Training: ", count, " steps."));
   order_ = {.size = size, .seed = options_.seed, .shuffle = options_.shuffle};
+  if (!order_saved_.is_null() && order_saved_ != order_json()) {
+    throw UsageError(base::str("Training: the checkpoint counts in samples ", order_saved_.dump(),
+                               ", this loop's are ", order_json().dump(),
+                               ": it would repeat some and leave others out."));
+  }
   get_ = std::move(get);
   terms_ = get_(0).target.numel();
   TrainingSteps steps;
@@ -250,18 +255,6 @@ void Training::without_gradients(const std::function<void()>& forward) {
   const at::NoGradGuard no_grad;
   if (state().params().units() == nullptr) return forward();
   state().runner().run_forward(forward);
-}
-
-void Training::save(const std::string& folder) {
-  std::filesystem::create_directories(folder);
-  const std::string sum = digest();
-  if (context_.world->rank() == 0) {
-    save_parameters(folder + "/model.safetensors", state().whole(),
-                    {{"param_digest", sum}, {"step", std::to_string(steps_done_)}});
-  } else if (state().has_saved_replica()) {
-    help_to_save(state().whole());
-  }
-  context_.world->barrier();
 }
 
 std::string Training::digest() { return state().digest(); }

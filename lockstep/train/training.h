@@ -9,6 +9,8 @@
 ///   }
 ///   t.save("ckpt");  lockstep::print(t.digest());
 ///
+/// and another program, on any layout, goes on from there: t.load("ckpt") behind t.adamw.
+///
 /// What the loop owes for equal bits: the loss of a micro-batch is a sum over its terms (tokens,
 /// samples), neither averaged nor divided, and depends on the micro-batch alone. `torch::dropout`
 /// is reseeded for each micro-batch. What is given for it: `step.backward` divides by the terms of
@@ -20,19 +22,23 @@
 #pragma once
 
 #include <torch/data/datasets/base.h>
+#include <ATen/core/Generator.h>
 #include <torch/nn/module.h>
 
 #include <functional>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/comm/rank_context.h"
 #include "lockstep/input/sample_order.h"
+#include "lockstep/plan/numeric_identity.h"
 #include "lockstep/plan/run_layout.h"
 #include "lockstep/precision/loss_scaler.h"
 #include "lockstep/torch_inside/deferred.h"
+#include "lockstep/train/checkpointer.h"
 #include "lockstep/train/layer_list.h"
 #include "lockstep/train/model_state.h"
 
@@ -197,6 +203,16 @@ class TrainingOptimizer {
   class Training* training_;
 };
 
+struct TrainingSave {
+  /// From a copy, while steps go on; what goes wrong is an error of the next save.
+  bool async = false;
+};
+
+struct TrainingLoad {
+  /// On another number of ranks nobody knows whose generator is whose: without this it is refused.
+  bool forget_generators = false;
+};
+
 class Training {
  public:
   /// All ranks of `world` make it alike. Throws UsageError: batch or layout do not fit.
@@ -243,8 +259,22 @@ class Training {
   /// forwards as the others: parameters are gathered for it.
   void without_gradients(const std::function<void()>& forward);
 
-  /// FOLDER/model.safetensors: every logical parameter, fp32. All ranks call it.
-  void save(const std::string& folder);
+  /// A checkpoint at `folder` (docs/concepts/checkpoints.md), with all that the next step depends
+  /// on; an older one there is replaced when the new one is whole. All ranks call it, between
+  /// steps. Throws StateError: it could not be written, or the save before failed.
+  void save(const std::string& folder, const TrainingSave& options = {});
+  /// Until the checkpoint that was begun last is complete. All ranks call it. Throws StateError.
+  void finish_saving();
+  /// Goes on from a checkpoint, saved on whatever layout: steps have the bits of the run that was
+  /// not interrupted. All ranks call it, between steps, when the optimizer is made. Throws
+  /// StateError naming file and reason on all ranks, and nothing has changed; UsageError: it is of
+  /// another batch, seed or optimizer, or has generators that cannot be given back.
+  void load(const std::string& folder, const TrainingLoad& options = {});
+  /// A generator of the user's own on this rank, whose state is a part of checkpoints. Lockstep's
+  /// own draws need none: they follow the samples.
+  void keep_generator(const std::string& name, at::Generator generator);
+  /// Every logical parameter, fp32, in one safetensors file. All ranks call it.
+  void save_model(const std::string& path);
   /// Of all parameters; the same on any layout. All ranks call it.
   std::string digest();
 
@@ -270,6 +300,10 @@ class Training {
   TrainingOptions options_;
   RankContext context_;
   void plan_step(const plan::RankPlace& place);
+  plan::NumericIdentity identity() const;
+  nlohmann::json run_state() const;
+  nlohmann::json order_json() const;  // of the dataset; null: there is none yet
+  Checkpointer& checkpointer(bool async);
 
   plan::StepInputs inputs_;
   plan::RankPlace place_;
@@ -283,6 +317,10 @@ class Training {
   std::function<Sample(int64_t)> get_;
   int64_t terms_ = 0;  // of a sample
   int64_t steps_done_ = 0;
+  nlohmann::json order_saved_;  // that a checkpoint counted in; null: there was none
+  std::map<std::string, at::Generator> generators_;
+  std::unique_ptr<Checkpointer> checkpointer_;
+  bool saves_async_ = false;  // the one there is
 };
 
 /// Writes a line to standard output, on the rank that calls it.

@@ -79,6 +79,9 @@ class TinyRun {
     });
   }
 
+  /// Where a trainer's console goes: nowhere.
+  int silent() const { return quiet_.fd; }
+
   plan::TrainConfig config;
 
  private:

@@ -1,0 +1,39 @@
+/// A tiny run that stops after some steps and goes on from its checkpoint, on another layout.
+#pragma once
+
+#include <string>
+
+#include "lockstep/checkpoint/folder.h"
+#include "tests/train/layouts.h"
+
+namespace lockstep::testing {
+
+struct ResumedRun : LayoutRun {
+  ResumedRun() { config.checkpoint.keep = 1000; }
+
+  /// Steps up to `stop_after` (-1: to the end), from the checkpoint `from` (empty: the start).
+  /// The summary; the run's folder is `folder`.
+  nlohmann::json run_part(const Layout& layout, const std::string& from, int64_t stop_after = -1) {
+    layout.set(config);
+    std::string summary;
+    net::run_on_threads(layout.ranks(), [&](const std::shared_ptr<net::Group>& world) {
+      Trainer trainer({.config = config,
+                       .run_folder = folder.path(),
+                       .console_fd = silent(),
+                       .resume_from = from,
+                       .stop_after = stop_after},
+                      world->endpoint());
+      const TrainResult result = trainer.run();
+      if (!result.summary.empty()) summary = result.summary;
+    });
+    return nlohmann::json::parse(summary);
+  }
+
+  std::string checkpoint_of(int64_t step) const {
+    return checkpoint::checkpoints_of(folder.path()) + "/" + checkpoint::folder_name(step);
+  }
+
+  TempFolder folder;
+};
+
+}  // namespace lockstep::testing
