@@ -10,6 +10,7 @@
 #include "lockstep/plan/offload.h"
 #include "lockstep/plan/optimizers.h"
 #include "lockstep/plan/run_layout.h"
+#include "lockstep/plan/write_share.h"
 
 namespace lockstep::plan {
 namespace {
@@ -75,12 +76,51 @@ bool rewinds(const TrainConfig& config) {
   return config.run.on_nan == "rewind" || config.run.on_spike == "rewind";
 }
 
+int64_t elements_of(const std::vector<Piece>& pieces) {
+  int64_t elements = 0;
+  for (const Piece& piece : pieces) elements += piece.size();
+  return elements;
+}
+
+/// Pieces of parameters that are not trained, as data-parallel rank `shard` of a replica holds them.
+std::vector<Piece> fixed_pieces(const StepInputs& inputs, int shard) {
+  if (inputs.shards.gathers()) return inputs.shards.pieces(shard, /*trained=*/false);
+  std::vector<Piece> pieces;
+  for (size_t p = 0; p < inputs.table.params.size(); ++p) {
+    const Param& param = inputs.table.params[p];
+    if (!param.trainable) pieces.push_back({.param = static_cast<int>(p), .hi = param.numel});
+  }
+  return pieces;
+}
+
 /// What no form has: token ids, masks, rounding of blocks.
 int64_t with_margin(int64_t bytes) { return bytes + bytes / 64 + 64 * KiB; }
 
 }  // namespace
 
-RankMemory planned_memory(const TrainConfig& config, const StepInputs& inputs, int rank) {
+int64_t checkpoint_bytes(const TrainConfig& config, const StepInputs& inputs, int rank,
+                         const std::vector<bool>& counts) {
+  const ShardLayout& shards = inputs.shards;
+  const int shard = rank % shards.options.ranks;
+  const int everyone = inputs.leaves.ranks;
+  // Where state is divided, ranks of the other replicas hold the same.
+  const int writers = shards.sharded() ? shards.options.replicas : everyone;
+  const int writer = shards.sharded() ? rank / shards.options.ranks : rank;
+  const bool fixed_divided = shards.gathers();
+  const auto share = [&counts](std::vector<Piece> pieces, int of_writer, int of_writers) {
+    std::erase_if(pieces, [&counts](const Piece& piece) {
+      return !counts.empty() && !counts[static_cast<size_t>(piece.param)];
+    });
+    return elements_of(write_share(pieces, of_writer, of_writers));
+  };
+  const int64_t kinds = 1 + traits_of(inputs.optimizer).moments + (config.optim.ema > 0 ? 1 : 0);
+  return 4 * (kinds * share(shards.pieces(shard), writer, writers) +
+              share(fixed_pieces(inputs, shard), fixed_divided ? writer : rank,
+                    fixed_divided ? writers : everyone));
+}
+
+RankMemory planned_memory(const TrainConfig& config, const StepInputs& inputs, int rank,
+                          const std::vector<bool>& counts) {
   const Offload offload = offload_of(config);
   const ShardLayout& shards = inputs.shards;
   RankMemory memory{.state = planned_state(inputs, rank), .activations = activation_peak(config)};
@@ -90,6 +130,9 @@ RankMemory planned_memory(const TrainConfig& config, const StepInputs& inputs, i
   if (config.optim.ema > 0) memory.average = owned;
   if (rewinds(config)) {
     memory.copy = (1 + traits_of(inputs.optimizer).moments) * owned + memory.average;
+  }
+  if (config.checkpoint.every > 0 && config.checkpoint.async) {
+    memory.checkpoint = checkpoint_bytes(config, inputs, rank, counts);
   }
   if (offload.parameters) {
     memory.state.parameters = 0;
