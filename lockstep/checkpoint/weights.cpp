@@ -7,6 +7,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/checkpoint/checkpoint_weights.h"
+#include "lockstep/checkpoint/folder.h"
 #include "lockstep/checkpoint/hugging_face.h"
 #include "lockstep/checkpoint/llmc.h"
 #include "lockstep/checkpoint/model_file.h"
@@ -50,10 +52,14 @@ std::unique_ptr<Weights> open_folder(const std::string& path) {
     if (!safe && fs::is_regular_file(pickle, error)) refuse_code(pickle, code_in(pickle));
     return open_hugging_face(path);
   }
+  if (is_checkpoint(path)) return open_checkpoint(path);
+  const std::vector<Found> saved = complete_checkpoints(path);
   const std::string final_file = in("final.safetensors");
   if (fs::is_regular_file(final_file, error)) {
-    return open_model_file(files::SafetensorsFile::open(final_file));
+    auto weights = open_model_file(files::SafetensorsFile::open(final_file));
+    if (saved.empty() || saved.front().step <= weights->origin().step) return weights;
   }
+  if (!saved.empty()) return open_checkpoint(saved.front().folder);
   throw StateError(base::str(path,
                              ": this folder holds no model: no final.safetensors of a run (it is "
                              "written at the run's end), no checkpoint, and no config.json of a "

@@ -60,10 +60,11 @@ struct OpenOptions {
   int64_t heads = 0;
 };
 
-/// What lies at `path`: a run folder (its newest checkpoint, else final.safetensors), a checkpoint
-/// folder, a model file of Lockstep, a Hugging Face folder of GPT-2 or Llama, a safetensors file
-/// with nanoGPT's names, a model file of llm.c. Throws StateError naming path and reason: nothing
-/// of these, cut short, or a file that could carry code (it says how such a model is brought in).
+/// What lies at `path`: a run folder (final.safetensors, or a checkpoint of a later step), a
+/// checkpoint folder, a model file of Lockstep, a Hugging Face folder of GPT-2 or Llama, a
+/// safetensors file with nanoGPT's names, a model file of llm.c. Throws StateError naming path and
+/// reason: nothing of these, cut short, or a file that could carry code (it says how such a model is
+/// brought in).
 std::unique_ptr<Weights> open_weights(const std::string& path, const OpenOptions& options = {});
 
 /// Throws StateError if `weights` do not fit the model of `config`: names the first setting or
