@@ -92,9 +92,17 @@ std::vector<int64_t> counts_of(const Json& json) {
   return counts;
 }
 
-/// Every grain exactly once, in `files` files.
+/// By grain, then element.
+bool by_place(const SavedSlice& a, const SavedSlice& b) {
+  return std::pair(a.grain, a.lo) < std::pair(b.grain, b.lo);
+}
+
+/// Every grain exactly once, in `files` files, in order.
 void check_cover(const SavedTensor& tensor, int files) {
   std::vector<int64_t> covered(static_cast<size_t>(tensor.grains), 0);
+  if (!std::is_sorted(tensor.slices.begin(), tensor.slices.end(), by_place)) {
+    refuse(base::str(tensor.kind, " \"", tensor.name, "\": its slices are not in order"));
+  }
   for (const SavedSlice& slice : tensor.slices) {
     if (slice.file >= files) {
       refuse(base::str(tensor.kind, " \"", tensor.name, "\" has a slice in file ", slice.file,
@@ -236,14 +244,14 @@ void Index::add(const SavedTensor& tensor) {
   const auto at = std::lower_bound(
       tensors.begin(), tensors.end(), tensor,
       [](const SavedTensor& a, const SavedTensor& b) { return key_of(a) < key_of(b); });
+  SavedTensor* known = nullptr;
   if (at == tensors.end() || key_of(*at) != key_of(tensor)) {
-    tensors.insert(at, tensor);
-    return;
+    known = &*tensors.insert(at, tensor);
+  } else {
+    known = &*at;
+    known->slices.insert(known->slices.end(), tensor.slices.begin(), tensor.slices.end());
   }
-  at->slices.insert(at->slices.end(), tensor.slices.begin(), tensor.slices.end());
-  std::sort(at->slices.begin(), at->slices.end(), [](const SavedSlice& a, const SavedSlice& b) {
-    return std::pair(a.grain, a.lo) < std::pair(b.grain, b.lo);
-  });
+  std::sort(known->slices.begin(), known->slices.end(), by_place);
 }
 
 int64_t Manifest::bytes() const {
