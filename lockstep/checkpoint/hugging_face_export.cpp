@@ -172,6 +172,16 @@ std::vector<std::string> fill_with_zeros(TensorTable& table, const Weights& weig
       "The model has no biases (model.bias = false), GPT-2 of Hugging Face has: they are zeros."};
 }
 
+std::string no_tokenizer(const WeightOrigin& origin) {
+  if (!origin.knows_tokenizer)
+    return "No tokenizer is written: which one its ids are of is not known.";
+  if (origin.config.data.tokenizer == "bytes") {
+    return "No tokenizer is written: ids are bytes of text, which Hugging Face has no files for.";
+  }
+  return base::str("No tokenizer is written: take the files of ", origin.config.data.tokenizer,
+                   " (tokenizer.json) from where it is published.");
+}
+
 }  // namespace
 
 std::vector<std::string> write_hugging_face(const Weights& weights, const std::string& folder,
@@ -191,11 +201,7 @@ std::vector<std::string> write_hugging_face(const Weights& weights, const std::s
   write_json(unfinished.file("generation_config.json"), hugging_face_generation_config(origin));
   write_json(unfinished.file("config.json"), config);
   unfinished.commit();
-  notes.push_back(
-      origin.config.data.tokenizer == "bytes" || !origin.knows_tokenizer
-          ? "No tokenizer is written: ids are bytes of text, which Hugging Face has no files for."
-          : base::str("No tokenizer is written: take the files of ", origin.config.data.tokenizer,
-                      " (tokenizer.json) from where it is published."));
+  notes.push_back(no_tokenizer(origin));
   return notes;
 }
 

@@ -23,6 +23,7 @@ class ModelFileWeights final : public Weights {
                .step = info.step,
                .param_digest = std::move(info.param_digest),
                .identity = std::move(info.identity),
+               .knows_tokenizer = info.knows_tokenizer,
                .notes = {}};
     for (const std::string& name : file_.names()) {
       const auto& tensor = file_.info(name);
@@ -51,11 +52,12 @@ class ModelFileWeights final : public Weights {
 }  // namespace
 
 std::map<std::string, std::string> metadata_of(const ModelFileInfo& info) {
-  const nlohmann::json json = {{"config", plan::to_json(info.config)},
-                               {"vocab", info.vocab},
-                               {"identity", info.identity},
-                               {"param_digest", info.param_digest},
-                               {"step", info.step}};
+  nlohmann::json json = {{"config", plan::to_json(info.config)},
+                         {"vocab", info.vocab},
+                         {"identity", info.identity},
+                         {"param_digest", info.param_digest},
+                         {"step", info.step}};
+  if (!info.knows_tokenizer) json["knows_tokenizer"] = false;
   return {{kInfoKey, json.dump()}};
 }
 
@@ -75,7 +77,8 @@ ModelFileInfo model_file_info(const files::SafetensorsFile& file) {
             .vocab = json.at("vocab").get<int64_t>(),
             .identity = json.at("identity").get<std::string>(),
             .param_digest = json.at("param_digest").get<std::string>(),
-            .step = json.at("step").get<int64_t>()};
+            .step = json.at("step").get<int64_t>(),
+            .knows_tokenizer = json.value("knows_tokenizer", true)};
   } catch (const std::exception& error) {
     throw StateError(
         base::str(file.path(), ": its \"", kInfoKey, "\" metadata cannot be read: ", error.what()));
@@ -107,7 +110,8 @@ void write_model_file(const std::string& path, const Weights& weights) {
                    .vocab = origin.vocab,
                    .identity = origin.identity,
                    .param_digest = digest_of(weights).text(),
-                   .step = origin.step});
+                   .step = origin.step,
+                   .knows_tokenizer = origin.knows_tokenizer});
   metadata.emplace("format", "pt");
   files::write_safetensors(path, entries, metadata);
 }

@@ -1,7 +1,8 @@
 /// A model file of Lockstep (`final.safetensors`): the logical tensors under their own names, fp32,
 /// and what the file says of itself.
 ///
-///   metadata "lockstep": JSON {config, vocab, identity, param_digest, step}
+///   metadata "lockstep": JSON {config, vocab, identity, param_digest, step}, and
+///   "knows_tokenizer": false of a model that was brought in without one
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@ struct ModelFileInfo {
   std::string identity;  // of the run; empty: of a model that was brought in
   std::string param_digest;
   int64_t step = 0;
+  bool knows_tokenizer = true;  // that data.tokenizer is whose ids the model's are
 };
 
 /// The metadata that say so.

@@ -1,40 +1,19 @@
 #include "lockstep/optim/param_groups.h"
 
 #include <cmath>
-#include <string_view>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/optim/name_pattern.h"
 
 namespace lockstep::optim {
 namespace {
 
-/// Goes back to the last `*` where what follows it does not fit.
-bool fits(std::string_view pattern, std::string_view name) {
-  size_t p = 0, n = 0;
-  size_t star = std::string_view::npos, resume = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = n;
-    } else if (p < pattern.size() && pattern[p] == name[n]) {
-      ++p;
-      ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 /// The index of the first group that fits; as many as there are: none.
 size_t group_of(const std::vector<ParamGroup>& groups, const plan::Param& param) {
   size_t group = 0;
-  while (group < groups.size() && !fits(groups[group].pattern, plan::logical_name(param))) ++group;
+  while (group < groups.size() && !name_fits(groups[group].pattern, plan::logical_name(param)))
+    ++group;
   return group;
 }
 

@@ -1,5 +1,5 @@
 /// `final.safetensors`: the logical parameters of a run and its running values, with what is needed
-/// to use them again.
+/// to use them again; and models in memory, filled from a file of ours or of another program.
 #pragma once
 
 #include <map>
@@ -7,21 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/checkpoint/model_file.h"
+#include "lockstep/checkpoint/weights.h"
 #include "lockstep/models/language_model.h"
-#include "lockstep/plan/train_config.h"
 #include "lockstep/state/param_store.h"
 #include "lockstep/train/replicas.h"
 #include "lockstep/train/whole_params.h"
 
 namespace lockstep {
 
-struct ModelFileInfo {
-  plan::TrainConfig config;
-  int64_t vocab = 0;  // as resolved when the model was built
-  std::string identity;
-  std::string param_digest;
-  int64_t step = 0;
-};
+using checkpoint::ModelFileInfo;
 
 /// Every logical parameter and running value once, fp32. Throws StateError; the old file stays
 /// readable till then. Where parameters are divided, the other ranks of the writer's replica call
@@ -32,28 +27,26 @@ void help_to_save(WholeParams params);
 void save_parameters(const std::string& path, WholeParams params,
                      std::map<std::string, std::string> metadata);
 
-/// What the file says of itself. Throws StateError: it is not one of ours.
-ModelFileInfo read_model_info(const std::string& path);
-
-/// Fills `params`, a store of the model's own, and `running_values` from the file. Throws
-/// StateError naming file and reason: another model's, cut short, or not of the digest that the
-/// file states.
-void load_parameters(const std::string& path, state::ParamStore& params,
-                     const std::vector<NamedTensor>& running_values = {});
+/// Fills `params`, a store of the model's own, and `running_values` from a file that holds these
+/// and no more; the result is their digest. Throws StateError naming file and reason: another
+/// model's, cut short, or not of the digest that the file states.
+std::string load_parameters(const checkpoint::Weights& weights, state::ParamStore& params,
+                            const std::vector<NamedTensor>& running_values = {});
 
 /// A language model with its parameters filled from the file.
 struct LoadedModel {
-  ModelFileInfo info;
+  checkpoint::WeightOrigin info;  // with the parameters' digest, whether the file states it or not
   std::shared_ptr<models::LanguageModel> model;
   std::unique_ptr<state::ParamStore> params;
   plan::TensorPlace tensor = {};  // of the context that it runs in
   plan::ContextPlace sequence = {};
 };
 
-/// Throws StateError naming file and reason: not one of ours, another model's, cut short, or its
-/// parameters do not have the digest that the file states.
+/// Of anything that checkpoint::open_weights takes. Throws StateError naming file and reason: no
+/// model that is known, cut short, or its parameters do not have the digest that the file states.
 /// `in_grains`: its layers are computed in the grains that it was trained with, for the same
 /// bits; else in one.
+LoadedModel load_model(const checkpoint::Weights& weights, bool in_grains = true);
 LoadedModel load_model(const std::string& path, bool in_grains = true);
 
 }  // namespace lockstep

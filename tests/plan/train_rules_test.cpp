@@ -239,6 +239,15 @@ TEST(ConfigRules, WhatWouldFailAtTheStartIsRefusedBefore) {
   for (const char* bad : {"20,", "a", "1,2,3,4", "-1", "70000", "nan"}) {
     expect_contains(with("run.synthetic_compute", bad), "run.synthetic_compute = \"");
   }
+  // There is no model then whose parameters could be read or frozen.
+  for (const char* const key : {"run.from", "optim.frozen"}) {
+    expect_contains(with(key, "x"), "not refused");
+    expect_contains(refusal_of([key](TrainConfig& c) {
+                      set_key(c, key, "x");
+                      set_key(c, "run.synthetic_compute", "20,20,20");
+                    }),
+                    std::string(key) + " is of a model's parameters");
+  }
   for (const char* good : {"5", "5-7", "600-700", ""}) {
     expect_contains(with("log.trace_steps", good), "not refused");
   }

@@ -157,13 +157,14 @@ TEST(ImageTask, TheModelFileHoldsRunningValues) {
     if (rank != 0) return;
     const nlohmann::json summary = nlohmann::json::parse(trained.summary);
     const std::string path = summary["run"].get<std::string>() + "/final.safetensors";
-    const ModelFileInfo info = read_model_info(path);
+    const auto weights = checkpoint::open_weights(path);
+    const checkpoint::WeightOrigin& info = weights->origin();
     const auto task = ImageTask::open_valid(info.config, info.config.data.valid);
     const auto zeros = [](const std::string&) { return plan::Init{}; };
     state::ParamStore params(task->module(), {}, zeros, {});
     // Half of a model is none.
-    EXPECT_THROW(load_parameters(path, params), StateError);
-    load_parameters(path, params, task->running_values());
+    EXPECT_THROW(load_parameters(*weights, params), StateError);
+    load_parameters(*weights, params, task->running_values());
     double moved = 0;
     for (const NamedTensor& value : task->running_values()) {
       if (!value.name.ends_with("running_mean")) continue;

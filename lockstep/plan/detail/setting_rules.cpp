@@ -73,6 +73,12 @@ void check_optimizer(const TrainConfig& config) {
 void check_texts(const TrainConfig& config) {
   const std::string& times = config.run.synthetic_compute;
   if (!times.empty()) parse_synthetic(times);
+  for (const char* const key : {"run.from", "optim.frozen"}) {
+    if (times.empty() || get_key(config, key).empty()) continue;
+    throw UsageError(base::str(key,
+                               " is of a model's parameters, and run.synthetic_compute sleeps in ",
+                               "the place of a model.\n  Set one of the two."));
+  }
   may_change_of(config);
   const StepRange traced = parse_trace_steps(config.log.trace_steps);
   if (traced.first > config.run.steps) {
