@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include "lockstep/memory/account.h"
 #include "lockstep/torch_inside/layer_scope.h"
@@ -33,6 +34,7 @@ struct StepReport {
   double loss_scale = 1;       // of the next step
   int64_t skipped = 0;         // steps so far that were computed and not taken
   double noise_scale = kNone;  // samples; kNone: not measured, or not known yet
+  std::string param_digest = {};  // of the parameters after the step; empty: not taken
 
   static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   int64_t memory_bytes() const {

@@ -4,9 +4,9 @@
 
 namespace lockstep {
 
-WitnessRecorder::WitnessRecorder(std::string folder, ModelState& state, RankContext& context,
-                                 bool speaks)
-    : folder_(std::move(folder)), state_(state), context_(context), speaks_(speaks) {
+WitnessRecorder::WitnessRecorder(std::string folder, int64_t from, ModelState& state,
+                                 RankContext& context, bool speaks)
+    : folder_(std::move(folder)), from_(from), state_(state), context_(context), speaks_(speaks) {
   witness_.rank = context.world->rank();
   witness_.table = state.params().table();
   listener_ = state.grads().on_leaf(
@@ -22,6 +22,7 @@ WitnessRecorder::~WitnessRecorder() {
 }
 
 void WitnessRecorder::see_leaf(int param, int leaf, const float* values) {
+  if (!watches()) return;
   const ModelParts* const parts = state_.parts();
   if (parts != nullptr && !parts->counts[static_cast<size_t>(param)]) return;
   const plan::Param& of = witness_.table.params[static_cast<size_t>(param)];
@@ -38,7 +39,7 @@ void WitnessRecorder::see_leaf(int param, int leaf, const float* values) {
 /// for each.
 void WitnessRecorder::see_activation(std::string_view layer, const at::Tensor& x) {
   const plan::TensorPlace& tensor = context_.tensor;
-  if (!context_.training || (!tensor.sequence && !speaks_)) return;
+  if (!watches() || !context_.training || (!tensor.sequence && !speaks_)) return;
   const at::Tensor values = x.detach().contiguous();
   const float* const data = values.data_ptr<float>();
   files::WitnessDigest seen{.kind = "activation",
@@ -70,6 +71,7 @@ void WitnessRecorder::see_activation(std::string_view layer, const at::Tensor& x
 }
 
 void WitnessRecorder::write(int64_t step, double loss, double grad_norm) {
+  if (!watches()) return;
   witness_.step = step;
   witness_.loss = loss;
   witness_.grad_norm = grad_norm;

@@ -11,19 +11,23 @@ namespace lockstep {
 
 class WitnessRecorder {
  public:
-  /// Watches `state` and `context`, which must outlive it, from now on. `speaks`: this rank speaks
-  /// for activations that all ranks of its tensor group have.
-  WitnessRecorder(std::string folder, ModelState& state, RankContext& context, bool speaks);
+  /// Watches `state` and `context`, which must outlive it, from step `from` on (from 0).
+  /// `speaks`: this rank speaks for activations that all ranks of its tensor group have.
+  WitnessRecorder(std::string folder, int64_t from, ModelState& state, RankContext& context,
+                  bool speaks);
   ~WitnessRecorder();
 
-  /// After a step: what it was is written to the folder.
+  /// After a step that is watched: what it was is written to the folder.
   void write(int64_t step, double loss, double grad_norm);
 
  private:
   void see_leaf(int param, int leaf, const float* values);
   void see_activation(std::string_view layer, const at::Tensor& x);
 
+  bool watches() const { return context_.step >= from_; }
+
   std::string folder_;
+  int64_t from_;
   ModelState& state_;
   RankContext& context_;
   bool speaks_;
