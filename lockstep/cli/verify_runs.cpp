@@ -1,70 +1,10 @@
 #include "lockstep/cli/verify_runs.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
-
-#include "lockstep/base/error.h"
 #include "lockstep/base/hash.h"
-#include "lockstep/base/str.h"
 #include "lockstep/cli/run_folder.h"
 #include "lockstep/files/token_writer.h"
 
 namespace lockstep::cli {
-namespace {
-
-namespace fs = std::filesystem;
-
-/// While this lives, what this process and its children write goes to a file.
-class Hush {
- public:
-  explicit Hush(const std::string& path) : out_(dup(1)), err_(dup(2)) {
-    std::fflush(nullptr);
-    const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (file < 0 || out_ < 0 || err_ < 0) {
-      throw EnvironmentError(base::str("cannot write ", path, ": ", std::strerror(errno)));
-    }
-    dup2(file, 1);
-    dup2(file, 2);
-    close(file);
-  }
-  ~Hush() {
-    std::fflush(nullptr);
-    dup2(out_, 1);
-    dup2(err_, 2);
-    close(out_);
-    close(err_);
-  }
-  Hush(const Hush&) = delete;
-  Hush& operator=(const Hush&) = delete;
-
- private:
-  int out_;
-  int err_;
-};
-
-std::string made(const std::string& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) {
-    throw EnvironmentError(base::str("cannot make the folder ", folder, ": ", error.message(),
-                                     ".\n  Another place: --keep FOLDER"));
-  }
-  if (!fs::is_empty(folder, error) || error) {
-    throw UsageError(base::str("--keep ", folder,
-                               " holds files of something else.\n"
-                               "  Give it a folder that is empty or not there yet."));
-  }
-  return folder;
-}
-
-}  // namespace
-
 std::vector<int64_t> structured_tokens(int64_t count, int64_t vocab) {
   std::vector<int64_t> tokens;
   int64_t last = 0;
@@ -78,10 +18,8 @@ std::vector<int64_t> structured_tokens(int64_t count, int64_t vocab) {
   return tokens;
 }
 
-VerifyRuns::VerifyRuns(const std::string& worker, const std::string& keep) : worker_(worker) {
-  if (keep.empty()) temporary_.emplace("verify");
-  folder_ = keep.empty() ? temporary_->path() : made(keep);
-}
+VerifyRuns::VerifyRuns(const std::string& worker, const std::string& keep)
+    : worker_(worker), work_("verify", keep), folder_(work_.path()) {}
 
 std::string VerifyRuns::tokens_for(const plan::TrainConfig& config) const {
   const std::string path = folder_ + "/tokens.bin";

@@ -1,10 +1,10 @@
 /// The two runs of `lockstep verify`, in a folder of their own: settings, tokens, logs, witnesses.
 #pragma once
 
-#include <optional>
 #include <string>
+#include <vector>
 
-#include "lockstep/files/temp_folder.h"
+#include "lockstep/cli/work_folder.h"
 #include "lockstep/launch/job.h"
 #include "lockstep/plan/train_config.h"
 
@@ -28,7 +28,7 @@ class VerifyRuns {
   std::string tokens_for(const plan::TrainConfig& config) const;
 
   std::string worker_;
-  std::optional<files::TempFolder> temporary_;
+  WorkFolder work_;
   std::string folder_;
 };
 
