@@ -8,17 +8,12 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/checkpoint/manifest.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
 constexpr int64_t kBlock = int64_t{1} << 18;  // elements read at once
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::vector<std::string> sizes;
-  for (const int64_t size : shape) sizes.push_back(std::to_string(size));
-  return base::str("(", base::joined(sizes, ", "), ")");
-}
 
 /// "a, b and 7 more".
 std::string some_of(const std::vector<std::string>& names) {
