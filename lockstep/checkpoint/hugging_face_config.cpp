@@ -54,6 +54,8 @@ void pass_over_common_keys(ConfigReader& config) {
                     "task_specific_params",
                     "finetuning_task",
                     "tokenizer_class",
+                    "transformers.js_config",
+                    "is_llama_config",
                     "prefix",
                     "gradient_checkpointing",
                     "output_attentions",
@@ -200,6 +202,7 @@ void read_llama(ConfigReader& config, WeightOrigin& origin) {
     origin.notes.push_back(base::str("Its attention_dropout ", dropout,
                                      " is of the attention alone: model.dropout is 0."));
   }
+  config.require("rope_interleaved", {false}, "features of a head are paired by halves");
   config.pass_over({"pretraining_tp"});  // the same sums in another order
 }
 
