@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/number_text.h"
 #include "lockstep/base/str.h"
+#include "lockstep/train/detail/earlier_lines.h"
 #include "lockstep/train/progress_line.h"
 
 namespace lockstep {
@@ -50,7 +51,15 @@ nlohmann::json json_of(const StepReport& report) {
                          {"loss_scale", report.loss_scale},
                          {"skipped_steps", report.skipped}};
   if (!std::isnan(report.noise_scale)) json["noise_scale"] = report.noise_scale;
+  if (!report.param_digest.empty()) json["param_digest"] = report.param_digest;
   return json;
+}
+
+files::LineFile metrics_file(const RunLogOptions& options, int64_t& last_evaluation) {
+  const std::string path = options.folder + "/metrics.jsonl";
+  if (options.steps_before == 0) return files::LineFile(path);
+  last_evaluation = detail::keep_earlier_lines(path, options.steps_before);
+  return files::LineFile(path, files::LineFile::Start::behind_what_is_there);
 }
 
 /// Before the slash stands the section of TensorBoard that shows the curve.
@@ -82,9 +91,12 @@ void add_scalars(files::EventFile& events, const StepReport& report) {
 RunLog::RunLog(const RunLogOptions& options)
     : options_(options),
       terminal_(::isatty(options.console_fd) == 1),
-      metrics_(options.folder + "/metrics.jsonl"),
+      metrics_(metrics_file(options, last_evaluation_)),
       page_(options.ranks, options.engine) {
-  if (options.tensorboard) events_ = std::make_unique<files::EventFile>(options.folder);
+  if (options.tensorboard) {
+    events_ = std::make_unique<files::EventFile>(options.folder);
+    if (options.steps_before > 0) events_->add_restart(options.steps_before + 1);
+  }
   if (options.http.empty()) return;
   server_ = std::make_unique<MetricsServer>(options.http, [this] { return page_.text(); });
   say("metrics at " + server_->url());
@@ -126,6 +138,7 @@ void RunLog::evaluation(int64_t step, double val_loss, double of_average, double
   const bool counts = !std::isnan(accuracy);
   if (counts) line["val_accuracy"] = accuracy;
   write_line(line.dump());
+  last_evaluation_ = step;
   page_.evaluation(val_loss, of_average);
   with_events([&](files::EventFile& events) {
     events.add_scalar("validation/loss", step, val_loss);

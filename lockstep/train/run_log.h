@@ -6,8 +6,11 @@
 ///                    "tokens_per_second", "mfu", "memory_bytes": {kind: n},
 ///                    "comm": {"bytes", "seconds", "wait_seconds"}, "phase_seconds": {phase: s},
 ///                    "loss_scale", "skipped_steps"}, and "noise_scale" where it is known,
+///                   "param_digest" every log.digest_every steps,
 ///                   for each evaluation {"step", "val_loss"}, and "val_loss_ema" with an average,
 ///                   "val_accuracy" where the task has it
+///
+/// In a run that goes on from a checkpoint each step has one line: what stood behind it is dropped.
 ///
 /// A full disk does not throw a run's work away: the first line that cannot be written is kept as
 /// `failure`, and the trainer stops after the step at hand, saves, and then fails with it.
@@ -30,6 +33,8 @@ struct RunLogOptions {
   std::string folder;  // of the run
   int console_fd = 2;
   int64_t steps = 0;
+  /// That the run has made before, if it goes on: the lines of those behind them are dropped.
+  int64_t steps_before = 0;
   int64_t every = 10;  // progress lines; a terminal is updated every step
   bool tensorboard = true;
   std::string http = {};  // HOST:PORT of /metrics; empty: none
@@ -49,6 +54,8 @@ class RunLog {
   /// `accuracy`: the share of samples that were right; NaN: the task has none.
   void evaluation(int64_t step, double val_loss, double of_average = StepReport::kNone,
                   double accuracy = StepReport::kNone);
+  /// The last step that was evaluated, here or before; 0: none was.
+  int64_t last_evaluation() const { return last_evaluation_; }
   /// A line of its own on the console.
   void say(const std::string& line);
 
@@ -65,12 +72,13 @@ class RunLog {
   RunLogOptions options_;
   bool terminal_;
   bool line_open_ = false;  // a progress line without its line feed
+  int64_t last_evaluation_ = 0;
   files::LineFile metrics_;
   std::string failure_;
   std::unique_ptr<files::EventFile> events_;
   MetricsPage page_;
   std::unique_ptr<MetricsServer> server_;  // after the page that it shows
-  double seconds_ = 0;                     // of all steps
+  double seconds_ = 0;                     // of all steps made here
   int64_t steps_ = 0;
 };
 

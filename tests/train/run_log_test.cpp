@@ -97,6 +97,66 @@ TEST(RunLog, MetricsHoldEveryFigure) {
   ::close(nowhere);
 }
 
+/// Killed in step 5 after a checkpoint of step 3: each step has one line in the end.
+TEST(RunLog, ARunThatGoesOnHasEachStepOnce) {
+  const TempFolder folder;
+  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  const std::string path = folder.file("metrics.jsonl");
+  const auto log_steps = [&](int64_t before, int64_t last) {
+    RunLog log({.folder = folder.path(),
+                .console_fd = nowhere,
+                .steps = 6,
+                .steps_before = before,
+                .tensorboard = false});
+    StepReport report = a_report();
+    for (report.step = before + 1; report.step <= last; ++report.step) {
+      log.step(report);
+      if (report.step % 2 == 0) log.evaluation(report.step, 1.5);
+    }
+    return log.last_evaluation();
+  };
+  const auto steps_of = [&] {
+    std::vector<int64_t> steps;
+    for (const auto& line : lines_of(path)) {
+      steps.push_back(line["step"].get<int64_t>() * (line.contains("val_loss") ? -1 : 1));
+    }
+    return steps;
+  };
+  log_steps(0, 5);
+  std::ofstream(path, std::ios::app) << "{\"step\": 6, \"loss\": 1.";  // and no more
+  EXPECT_EQ(log_steps(3, 3), 2) << "kept from before";
+  EXPECT_EQ(log_steps(3, 6), 6);
+  EXPECT_EQ(steps_of(), (std::vector<int64_t>{1, 2, -2, 3, 4, -4, 5, 6, -6}));
+  log_steps(6, 6);  // nothing is behind
+  EXPECT_EQ(steps_of().size(), 9u);
+  log_steps(0, 1);  // from the beginning
+  EXPECT_EQ(steps_of(), (std::vector<int64_t>{1}));
+  ::close(nowhere);
+}
+
+/// An estimate from the steps made here, not from those of the run.
+TEST(RunLog, TheTimeLeftIsRightBehindAResume) {
+  const TempFolder folder;
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  {
+    RunLog log({.folder = folder.path(),
+                .console_fd = ends[1],
+                .steps = 600,
+                .steps_before = 459,
+                .every = 1,
+                .tensorboard = false});
+    StepReport report = a_report();
+    report.seconds = 1;
+    log.step(report);
+  }
+  ::close(ends[1]);
+  char text[512] = {};
+  ASSERT_GT(::read(ends[0], text, sizeof text - 1), 0);
+  ::close(ends[0]);
+  EXPECT_NE(std::string(text).find("2:20 left"), std::string::npos) << text;
+}
+
 /// On a terminal there is one live line; a line of words ends it first.
 TEST(RunLog, ATerminalHasOneLiveLineThatFits) {
   const TempFolder folder;
