@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/checkpoint/weights.h"
 
 namespace lockstep::cli {
 namespace {
@@ -36,12 +37,23 @@ void set_from(ResolvedConfig& resolved, const std::string& key, const std::strin
   resolved.origins[key] = origin;
 }
 
-void apply_preset(ResolvedConfig& resolved, const std::string& name) {
+void apply_all(ResolvedConfig& resolved, const plan::TrainConfig& config,
+               const std::string& origin) {
   const plan::TrainConfig defaults;
-  resolved.config = plan::preset(name);
+  resolved.config = config;
   for (const plan::ConfigKey& key : plan::config_keys()) {
     if (plan::get_value(resolved.config, key.name) != plan::get_value(defaults, key.name)) {
-      resolved.origins[key.name] = "preset " + name;
+      resolved.origins[key.name] = origin;
+    }
+  }
+}
+
+void apply_model(ResolvedConfig& resolved, const std::string& path) {
+  const plan::TrainConfig before = resolved.config;
+  checkpoint::take_model_settings(*checkpoint::open_weights(path), resolved.config);
+  for (const plan::ConfigKey& key : plan::config_keys()) {
+    if (plan::get_value(resolved.config, key.name) != plan::get_value(before, key.name)) {
+      resolved.origins[key.name] = "model " + path;
     }
   }
 }
@@ -97,7 +109,11 @@ std::string toml_value(const plan::TrainConfig& config, const std::string& key) 
 
 ResolvedConfig resolve_config(const ConfigSources& sources) {
   ResolvedConfig resolved;
-  if (!sources.preset.empty()) apply_preset(resolved, sources.preset);
+  if (sources.base) apply_all(resolved, sources.base->config, sources.base->origin);
+  if (!sources.preset.empty()) {
+    apply_all(resolved, plan::preset(sources.preset), "preset " + sources.preset);
+  }
+  if (!sources.model.empty()) apply_model(resolved, sources.model);
   if (!sources.file.empty()) apply_file(resolved, sources.file);
   apply_environment(resolved);
   for (const std::string& set : sources.sets) apply_set(resolved, set);

@@ -1,8 +1,10 @@
 /// Where the settings of a run come from: preset < file < environment < --set, each later one over
-/// the ones before, and each remembered.
+/// the ones before, and each remembered. A run that goes on has its settings in the place of preset
+/// and file; one that begins with the weights of a model has that model in the place of a preset's.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +15,14 @@
 namespace lockstep::cli {
 
 struct ConfigSources {
+  /// The settings of a run that is gone on with.
+  struct Base {
+    plan::TrainConfig config;
+    std::string origin;  // "run runs/nano-7f3a"
+  };
+  std::optional<Base> base = {};
   std::string preset;             // empty: none
+  std::string model = {};         // start weights, whose model the run has; empty: none
   std::string file;               // empty: none
   std::vector<std::string> sets;  // "optim.lr=1e-3", of --set
 };
@@ -25,7 +34,8 @@ struct ResolvedConfig {
 
 /// Puts the sources together, with the LOCKSTEP_SET_SECTION__KEY variables of the environment.
 /// Throws UsageError, naming the place: unknown section, key or preset (with the nearest name),
-/// wrong type, out of range, no TOML; the file is not there.
+/// wrong type, out of range, no TOML; the file is not there. Throws StateError for a model that
+/// cannot be read.
 ResolvedConfig resolve_config(const ConfigSources& sources);
 
 /// The settings as TOML that a later run can be given, with each value's origin as a comment.

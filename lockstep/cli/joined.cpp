@@ -48,9 +48,11 @@ std::optional<launch::Place> joined_place() {
 }
 
 launch::Share start_joined(const launch::Place& place, const JoinedRun& run) {
-  const std::string folder =
-      run.folder.empty() ? "" : std::filesystem::absolute(run.folder).string();
-  const nlohmann::json message = {{"folder", folder},
+  const auto absolute = [](const std::string& folder) {
+    return folder.empty() ? "" : std::filesystem::absolute(folder).string();
+  };
+  const nlohmann::json message = {{"folder", absolute(run.folder)},
+                                  {"logs", absolute(run.logs)},
                                   {"worker", run.worker},
                                   {"engine", run.engine},
                                   {"timeout_s", run.timeout_s}};
@@ -69,6 +71,7 @@ launch::Share follow_joined(const launch::Place& place, JoinedRun& run) {
   const auto message = nlohmann::json::parse(received.message, nullptr, /*allow_exceptions=*/false);
   try {
     run = {.folder = message.at("folder").get<std::string>(),
+           .logs = message.at("logs").get<std::string>(),
            .worker = message.at("worker").get<std::string>(),
            .engine = message.at("engine").get<std::string>(),
            .timeout_s = message.at("timeout_s").get<double>()};

@@ -20,6 +20,7 @@ std::optional<launch::Place> joined_place();
 /// What all ranks of the job must agree on.
 struct JoinedRun {
   std::string folder;  // empty on other hosts than rank 0's
+  std::string logs;    // folder of the ranks' logs: the run's, or one in it; empty as above
   std::string worker;  // the program
   std::string engine;
   double timeout_s = 120;

@@ -1,6 +1,7 @@
 #include "lockstep/cli/run_folder.h"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -9,10 +10,14 @@
 #include <system_error>
 #include <vector>
 
+#include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/checkpoint/folder.h"
+#include "lockstep/files/atomic_file.h"
 
 namespace lockstep::cli {
 namespace fs = std::filesystem;
@@ -34,6 +39,23 @@ void write_file(const std::string& path, const std::string& text) {
   }
 }
 
+/// The process in the name of a file that is not whole yet (files/atomic_file.h); 0: it is none.
+pid_t writer_of(const std::string& name) {
+  const std::string mark = ".tmp-";
+  const size_t at = name.find(mark);
+  return at == std::string::npos ? 0 : std::atoi(name.c_str() + at + mark.size());
+}
+
+std::string json_text(const ResolvedConfig& resolved) {
+  return plan::to_json(resolved.config).dump(2) + "\n";
+}
+
+void replace_file(const std::string& path, const std::string& text) {
+  files::AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
 }  // namespace
 
 std::string create_run_folder(const ResolvedConfig& resolved) {
@@ -50,7 +72,7 @@ std::string create_run_folder(const ResolvedConfig& resolved) {
         (fs::path(run.dir) / (run.name + "-" + four_hex_digits(random()))).string();
     // mkdir fails where the name is taken: two runs that start at once never share a folder.
     if (mkdir(folder.c_str(), 0777) == 0) {
-      write_file(folder + "/config.json", plan::to_json(resolved.config).dump(2) + "\n");
+      write_file(folder + "/config.json", json_text(resolved));
       write_file(folder + "/config.toml", config_as_toml(resolved));
       return folder;
     }
@@ -64,29 +86,39 @@ std::string create_run_folder(const ResolvedConfig& resolved) {
                                    ".\n  Another name: --set run.name=NAME"));
 }
 
-std::string weights_of(const std::string& run_or_file) {
+void replace_config(const std::string& folder, const ResolvedConfig& resolved, int64_t step) {
+  const std::string path = folder + "/config.json";
+  const std::string former = read_file(path);
+  const std::string text = json_text(resolved);
+  if (text == former) return;
+  const std::string kept = base::str(folder, "/config_before_step_", step, ".json");
   std::error_code error;
-  if (fs::is_directory(run_or_file, error)) {
-    const std::string file = (fs::path(run_or_file) / "final.safetensors").string();
-    if (fs::is_regular_file(file, error)) return file;
-    throw StateError(base::str("there is no ", file,
-                               ".\n  A run writes it at its end; did this one get there?"));
+  // What stands there already are the settings of the steps before; those of a start in between
+  // have left no step.
+  if (!fs::exists(kept, error)) replace_file(kept, former);
+  replace_file(path, text);
+  replace_file(folder + "/config.toml", config_as_toml(resolved));
+}
+
+std::string new_log_folder(const std::string& folder) {
+  for (int start = 1;; ++start) {
+    std::string logs = base::str(folder, "/resume_", start);
+    if (mkdir(logs.c_str(), 0777) == 0) return logs;
+    if (errno != EEXIST) {
+      throw EnvironmentError(base::str("cannot make ", logs, ": ", std::strerror(errno), "."));
+    }
   }
-  if (fs::is_regular_file(run_or_file, error)) return run_or_file;
-  const std::string in_runs = (fs::path("runs") / run_or_file).string();
-  throw StateError(base::str("there is no run or file ", run_or_file, ".",
-                             fs::is_directory(in_runs, error)
-                                 ? base::str("\n  Did you mean ", in_runs, "?")
-                                 : std::string()));
 }
 
 void remove_unfinished_files(const std::string& folder) {
+  checkpoint::remove_unfinished(folder);
   std::error_code error;
   std::vector<fs::path> unfinished;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    const bool is_one = entry->path().filename().string().find(".tmp-") != std::string::npos;
-    if (is_one) unfinished.push_back(entry->path());
+    const pid_t writer = writer_of(entry->path().filename().string());
+    const bool at_work = writer != getpid() && kill(writer, 0) == 0;
+    if (writer > 0 && !at_work) unfinished.push_back(entry->path());
   }
   for (const fs::path& file : unfinished) fs::remove(file, error);
 }

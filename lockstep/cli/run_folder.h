@@ -11,14 +11,19 @@ namespace lockstep::cli {
 /// the ranks) and config.toml (for people) in it. Throws EnvironmentError naming path and reason.
 std::string create_run_folder(const ResolvedConfig& resolved);
 
-/// The weights that `run_or_file` stands for: the file itself, or the run's final.safetensors.
-/// Throws StateError where it is not there.
-std::string weights_of(const std::string& run_or_file);
+/// The settings of a run that goes on are other ones: config.json and config.toml are replaced, and
+/// the former kept as config_before_step_N.json, N being the step it goes on after. Throws
+/// StateError.
+void replace_config(const std::string& folder, const ResolvedConfig& resolved, int64_t step);
 
-/// The whole file. Throws StateError.
-/// Removes the beginnings of files whose writers were killed.
+/// A folder for the logs of one more start of a run: RUN/resume_1, resume_2, ... Throws
+/// EnvironmentError.
+std::string new_log_folder(const std::string& folder);
+
+/// Removes what writers began that were killed: files, and checkpoints.
 void remove_unfinished_files(const std::string& folder);
 
+/// The whole file. Throws StateError.
 std::string read_file(const std::string& path);
 
 }  // namespace lockstep::cli

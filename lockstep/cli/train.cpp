@@ -1,72 +1,30 @@
 #include "lockstep/cli/train.h"
 
 #include <cstdio>
+#include <memory>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/own_program.h"
 #include "lockstep/base/str.h"
+#include "lockstep/checkpoint/weights.h"
 #include "lockstep/cli/algorithm_file.h"
-#include "lockstep/cli/arguments.h"
 #include "lockstep/cli/config.h"
 #include "lockstep/cli/job.h"
 #include "lockstep/cli/joined.h"
 #include "lockstep/cli/machine.h"
+#include "lockstep/cli/own_run.h"
+#include "lockstep/cli/resume.h"
 #include "lockstep/cli/run_folder.h"
+#include "lockstep/cli/run_lock.h"
 #include "lockstep/cli/run_placement.h"
 #include "lockstep/cli/run_plan.h"
 #include "lockstep/cli/schedule_file.h"
+#include "lockstep/cli/train_arguments.h"
 #include "lockstep/launch/mpi_start.h"
 #include "lockstep/launch/region_handover.h"
 
 namespace lockstep::cli {
 namespace {
-
-struct TrainArguments {
-  ConfigSources sources;
-  std::string topology;  // a file; empty: what is seen from here
-  int ranks = 1;
-  bool ranks_given = false;
-  bool json = false;
-  bool print_config = false;
-  bool dry_run = false;
-  std::vector<std::string> words;  // as they came
-};
-
-/// False: only help was wanted.
-bool parse(const std::vector<std::string>& args, TrainArguments& parsed) {
-  CLI::App app("Trains a model on N ranks; the result does not depend on N.", "lockstep train");
-  app.add_option("CONFIG", parsed.sources.file, "settings, a TOML file");
-  app.add_option("--preset", parsed.sources.preset,
-                 "settings to start from: " + base::joined(plan::preset_names(), " or "));
-  const CLI::Option* ranks = add_ranks(
-      app, parsed.ranks, "ranks (default 1; under mpirun, srun or torchrun those that it started)");
-  app.add_option("--set", parsed.sources.sets, "SECTION.KEY=VALUE, over all other settings")
-      ->allow_extra_args(false)
-      ->take_all();
-  app.add_option("--topology", parsed.topology,
-                 "warn of a layout that does not fit the hosts and links of this TOML file");
-  app.add_flag("--json", parsed.json, "one object on stdout at the end");
-  app.add_flag_callback(
-      "--profile", [&] { parsed.sources.sets.push_back("log.profile=true"); },
-      "time, operations and bytes of each layer, at the end and in profile.json");
-  app.add_option_function<std::string>(
-      "--synthetic-compute",
-      [&](const std::string& times) {
-        parsed.sources.sets.push_back("run.synthetic_compute=" + times);
-      },
-      "milliseconds slept in the place of computing: FORWARD,BACKWARD,WEIGHT");
-  app.add_flag("--print-config", parsed.print_config,
-               "print every setting with its origin, and stop");
-  app.add_flag("--dry-run", parsed.dry_run, "check everything, print the plan, and stop");
-  if (!parse_arguments(app, args)) return false;
-  parsed.ranks_given = ranks->count() > 0;
-  if (parsed.sources.file.empty() && parsed.sources.preset.empty()) {
-    throw UsageError(
-        "lockstep train: what should it train?\n"
-        "  lockstep train --preset nano, or lockstep train CONFIG.toml");
-  }
-  return true;
-}
 
 int dry_run(const TrainArguments& args, const plan::TrainConfig& config, const RunData& data) {
   const std::string worker = worker_program(config.run.worker);
@@ -98,6 +56,18 @@ void require_joinable(const TrainArguments& args, const plan::TrainConfig& confi
   }
 }
 
+/// Who restarts ranks must have started them, and outlive them.
+void require_restartable(const TrainArguments& args, const plan::TrainConfig& config,
+                         const std::optional<launch::Place>& place) {
+  if (args.max_restarts == 0 || (!place && config.comm.engine != "mpi")) return;
+  throw UsageError(base::str(
+      "--max-restarts starts ranks again that `lockstep train -n N` has started; these are ",
+      place ? launch::name_of(place->launcher) : "mpirun",
+      "'s, which ends all of them when one dies.\n  Start it again with --resume RUN "
+      "(docs/concepts/resume.md)",
+      place ? "." : ", or use --set comm.engine=shm."));
+}
+
 void say(const std::string& line) {
   if (!line.empty()) std::fprintf(stderr, "%s\n", line.c_str());
 }
@@ -114,14 +84,15 @@ int run_by_mpi(const TrainArguments& args) {
   return launch::run_by_mpi(args.ranks, command, launch::FirstStop::lets_them_save);
 }
 
-int run_ranks(const JoinedRun& run, int ranks, const launch::Share& share) {
+int run_ranks(const JoinedRun& run, int ranks, const launch::Share& share, int max_restarts) {
   launch::JobOptions job;
   job.command = {run.worker, "train"};
   if (!run.folder.empty()) job.command.push_back(run.folder);  // else rank 0 says
   job.ranks = ranks;
   job.engine = run.engine;
   job.timeout_s = run.timeout_s;
-  job.log_folder = run.folder;
+  job.log_folder = run.logs;
+  job.max_restarts = max_restarts;
   if (share.first_rank == 0) {
     job.stop_notice = "stopping after the step at hand; a second Ctrl-C stops at once";
   }
@@ -129,22 +100,87 @@ int run_ranks(const JoinedRun& run, int ranks, const launch::Share& share) {
   return run_and_report(job);
 }
 
+/// The settings, and what the run goes on from.
+Start start_of(const TrainArguments& args) {
+  Start start = resolve_start(args.sources);
+  const bool is_new = !start.from && start.resolved.config.run.from.empty();
+  if (args.sources.file.empty() && args.sources.preset.empty() && is_new) {
+    throw UsageError(
+        "lockstep train: what should it train?\n"
+        "  lockstep train --preset nano, or lockstep train CONFIG.toml\n"
+        "  lockstep train --resume RUN goes on with one, --from MODEL begins with its weights.");
+  }
+  return start;
+}
+
+/// The same; where a launcher has started the job again, its own run goes on.
+Start start_of_job(TrainArguments& args) {
+  Start start = start_of(args);
+  if (start.from || start.resolved.config.run.resume != "auto") return start;
+  const std::string own = run_of_job(start.resolved.config, own_job());
+  if (own.empty()) return start;
+  args.sources.sets.push_back("run.resume=" + own);
+  return start_of(args);
+}
+
+/// What a program gets is what the run folder keeps: read back rather than passed on.
+void print_summary(const std::string& folder) {
+  const std::string summary = read_file(folder + "/summary.json");
+  std::printf("%s%s", summary.c_str(), summary.ends_with('\n') ? "" : "\n");
+}
+
+/// The folder of the run, ready for its ranks, and the one of their logs. `lock` is the caller's.
+JoinedRun prepare_folder(const Start& start, int ranks, std::unique_ptr<RunLock>& lock) {
+  const bool goes_on = start.from && !start.from->run_folder.empty();
+  JoinedRun run;
+  run.folder = goes_on ? start.from->run_folder : create_run_folder(start.resolved);
+  lock = std::make_unique<RunLock>(run.folder);
+  remember_job(run.folder, own_job());
+  run.logs = run.folder;
+  if (goes_on) {
+    remove_unfinished_files(run.folder);
+    replace_config(run.folder, start.resolved, start.from->step);
+    run.logs = new_log_folder(run.folder);
+  }
+  const std::string how =
+      start.from ? " " + describe(*start.from, start.resolved.config) : std::string();
+  std::fprintf(stderr, "run %s%s, %d %s\n", run.folder.c_str(), how.c_str(), ranks,
+               ranks == 1 ? "rank" : "ranks");
+  return run;
+}
+
+int say_over(const TrainArguments& args, const Start& start) {
+  std::fprintf(stderr, "run %s is over: it has made its %lld steps.\n  More of them: --set "
+                       "run.steps=N --set run.may_change=run.steps\n",
+               start.from->run_folder.c_str(),
+               static_cast<long long>(start.resolved.config.run.steps));
+  if (args.json) print_summary(start.from->run_folder);
+  return 0;
+}
+
 /// Rank 0 of a job: all that is said and checked once. `place`: where another launcher put it.
 int lead(TrainArguments args, const std::optional<launch::Place>& place) {
-  ResolvedConfig resolved = resolve_config(args.sources);
-  const plan::TrainConfig& config = resolved.config;
+  Start start = start_of_job(args);
+  const plan::TrainConfig& config = start.resolved.config;
   if (args.print_config) {
-    std::fputs(config_as_toml(resolved).c_str(), stdout);
+    std::fputs(config_as_toml(start.resolved).c_str(), stdout);
     return 0;
   }
   if (place) {
     require_joinable(args, config, *place);
     args.ranks = place->world_size;
+  } else if (!args.ranks_given && start.from && start.from->world > 0) {
+    args.ranks = start.from->world;
   }
-  read_schedule(resolved.config);
+  require_restartable(args, config, place);
+  read_schedule(start.resolved.config);
   plan::check(config, args.ranks);
+  if (!start.from && !config.run.from.empty()) {
+    checkpoint::require_same_model(*checkpoint::open_weights(config.run.from), config,
+                                   plan::resolved_vocab(config));
+  }
   const int hosts = place ? hosts_of(*place) : 1;
-  const std::string algorithms = follow_table(resolved.config, args.ranks, hosts);
+  const std::string algorithms = follow_table(start.resolved.config, args.ranks, hosts);
   const std::string misplaced = placement_warnings(
       config, args.ranks, {.file = args.topology, .hosts = hosts, .joined = place.has_value()});
   // What a model of one's own needs, and reads, its program knows.
@@ -156,23 +192,24 @@ int lead(TrainArguments args, const std::optional<launch::Place>& place) {
     say(misplaced);
     return dry_run(args, config, data);
   }
+  if (start.from && is_over(*start.from, config)) {
+    if (place) refuse_joined(*place, "the run is over.", 0);
+    return say_over(args, start);
+  }
 
   const std::string worker = worker_program(config.run.worker);  // missing: said before all else
   if (config.comm.engine == "mpi" && !place && args.ranks > 1) return run_by_mpi(args);
-  const std::string folder = create_run_folder(resolved);
-  std::fprintf(stderr, "run %s, %d %s\n", folder.c_str(), args.ranks,
-               args.ranks == 1 ? "rank" : "ranks");
+  std::unique_ptr<RunLock> lock;
+  JoinedRun run = prepare_folder(start, args.ranks, lock);
+  run.worker = worker;
+  run.engine = config.comm.engine;
+  run.timeout_s = config.comm.timeout_s;
   say(algorithms);
   say(misplaced);
-  const JoinedRun run{folder, worker, config.comm.engine, config.comm.timeout_s};
   const launch::Share share = place ? start_joined(*place, run) : launch::Share{};
-  const int code = run_ranks(run, place ? 1 : args.ranks, share);
-  remove_unfinished_files(folder);
-  if (code == 0 && args.json) {
-    // Read back rather than passed on: what a program gets is what the run folder keeps.
-    const std::string summary = read_file(folder + "/summary.json");
-    std::printf("%s%s", summary.c_str(), summary.ends_with('\n') ? "" : "\n");
-  }
+  const int code = run_ranks(run, place ? 1 : args.ranks, share, place ? 0 : args.max_restarts);
+  remove_unfinished_files(run.folder);
+  if (code == 0 && args.json) print_summary(run.folder);
   return code;
 }
 
@@ -180,26 +217,38 @@ int lead(TrainArguments args, const std::optional<launch::Place>& place) {
 int follow(const TrainArguments& args, const launch::Place& place) {
   if (args.print_config || args.dry_run) return 0;  // rank 0 says it
   JoinedRun run;
-  const launch::Share share = follow_joined(place, run);
-  return run_ranks(run, 1, share);
+  try {
+    const launch::Share share = follow_joined(place, run);
+    return run_ranks(run, 1, share, 0);
+  } catch (const Error& error) {
+    if (error.exit_code() == 0) return 0;  // there is nothing to do, says rank 0
+    throw;
+  }
 }
 
 /// The first rank of a host where rank 0 is not.
 int lead_host(const TrainArguments& args, const launch::Place& place) {
   if (args.print_config || args.dry_run) return 0;
-  const plan::TrainConfig config = resolve_config(args.sources).config;
+  const Start start = start_of(args);
+  const plan::TrainConfig& config = start.resolved.config;
   require_joinable(args, config, place);
-  const JoinedRun run{"", worker_program(config.run.worker), config.comm.engine,
-                      config.comm.timeout_s};
-  return run_ranks(run, 1, start_joined(place, run));
+  if (start.from && is_over(*start.from, config)) {
+    refuse_joined(place, "the run is over.", 0);
+    return 0;
+  }
+  const JoinedRun run{.folder = "",
+                      .logs = "",
+                      .worker = worker_program(config.run.worker),
+                      .engine = config.comm.engine,
+                      .timeout_s = config.comm.timeout_s};
+  return run_ranks(run, 1, start_joined(place, run), 0);
 }
 
 }  // namespace
 
 int train_command(const std::vector<std::string>& args) {
   TrainArguments parsed;
-  parsed.words = args;
-  if (!parse(args, parsed)) return 0;
+  if (!parse_train(args, parsed)) return 0;
   const std::optional<launch::Place> place = joined_place();
   if (!place) return lead(parsed, place);
   if (place->local_rank != 0) return follow(parsed, *place);

@@ -28,6 +28,11 @@ namespace lockstep::launch {
 /// place alone decides. Reads /proc.
 std::string job_key(const Place& place);
 
+/// What all starts of a job have in common that one launcher starts again (torchrun and `lockstep
+/// run` with --max-restarts, a requeued Slurm job), and no other job has. Empty: `place`'s launcher
+/// starts nothing again. Reads /proc.
+std::string key_of_all_starts(const Place& place);
+
 struct HandoverOptions {
   std::string key;  // of job_key; the same on all ranks of the host
   int rank = 0;     // of the job, for messages

@@ -81,6 +81,17 @@ std::string job_key(const Place& place) {
   return key;
 }
 
+std::string key_of_all_starts(const Place& place) {
+  if (place.launcher == Launcher::slurm) {  // on whatever hosts
+    return base::str("user ", geteuid(), ", Slurm job ", place.job_id);
+  }
+  if (place.launcher != Launcher::torchrun && place.launcher != Launcher::lockstep) return "";
+  const pid_t launcher = launching_process(place.rank_variable);
+  if (launcher <= 0) return "";
+  return base::str("user ", geteuid(), ", ", name_of(place.launcher), " process ", launcher, " of ",
+                   net::start_time_of(launcher));
+}
+
 HandoverOptions handover_options(const Place& place, std::chrono::milliseconds timeout) {
   return {.key = job_key(place),
           .rank = place.rank,

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <iostream>
@@ -14,7 +15,9 @@
 #include "lockstep/base/number_text.h"
 #include "lockstep/base/planted_fault.h"
 #include "lockstep/base/str.h"
+#include "lockstep/checkpoint/weights.h"
 #include "lockstep/files/tokenizer.h"
+#include "lockstep/files/write_point.h"
 #include "lockstep/memory/counting_allocator.h"
 #include "lockstep/torch_inside/gemm_counter.h"
 #include "lockstep/train/evaluation.h"
@@ -22,11 +25,13 @@
 #include "lockstep/train/image_task.h"
 #include "lockstep/train/kernel_probe.h"
 #include "lockstep/train/language_task.h"
+#include "lockstep/train/logits_file.h"
 #include "lockstep/train/model_file.h"
 #include "lockstep/train/trainer.h"
 #include "lockstep/worker/environment.h"
 #include "lockstep/worker/message_engine.h"
 #include "lockstep/worker/rank_signals.h"
+#include "lockstep/worker/resume_from.h"
 
 namespace lockstep::worker {
 namespace {
@@ -54,44 +59,68 @@ plan::TrainConfig read_config(const std::string& run_folder) {
 struct Run {
   std::string folder;
   plan::TrainConfig config;
+  std::string resume_from;  // a checkpoint; empty: it begins
 };
 
-/// The run that this rank was told of. Ranks of other hosts, which may not see the folder of rank
-/// 0, hear from it what is there.
-Run run_of(net::Endpoint& endpoint, const std::string& folder) {
-  if (std::ssize(endpoint.region().ranks_here()) == endpoint.size()) {
-    return {folder, read_config(folder)};
-  }
+/// The run that all ranks take part in, as rank 0 tells it: others may not see its folder, or not
+/// in the same state.
+Run run_of(net::Endpoint& endpoint, const std::string& folder, int console_fd) {
   nlohmann::json mine;
   if (endpoint.rank() == 0) {
-    mine = {{"folder", folder}, {"config", plan::to_json(read_config(folder))}};
+    const plan::TrainConfig config = read_config(folder);
+    const auto say = [console_fd](const std::string& line) {
+      ::dprintf(console_fd, "%s\n", line.c_str());
+    };
+    mine = {{"folder", folder},
+            {"config", plan::to_json(config)},
+            {"resume_from", resume_from(folder, config, say)}};
   }
   const std::string said = endpoint.world()->gather_text(mine.dump())[0];
   const nlohmann::json run = nlohmann::json::parse(said, nullptr, /*allow_exceptions=*/false);
   if (!run.is_object()) throw CommError("rank 0 was started otherwise: it has no run folder.");
-  return {run.at("folder").get<std::string>(), plan::from_json(run.at("config"))};
+  return {.folder = run.at("folder").get<std::string>(),
+          .config = plan::from_json(run.at("config")),
+          .resume_from = run.at("resume_from").get<std::string>()};
 }
 
-/// What `lockstep verify` asks of the ranks beside training.
+/// What `lockstep verify`, `lockstep bisect` and tests ask of the ranks beside training.
 struct Verification {
   std::string witness_folder;  // what was computed is written there; empty: nowhere
+  int64_t witness_from = 0;    // from the step after so many on
+  int64_t stop_after = -1;     // steps; -1: at the run's end
   std::string plant;           // a name of base/planted_fault.h; empty: none
+  std::string kill_at;         // "RANK:POINT", a rank's last write point; empty: none
 };
+
+/// Throws UsageError for anything but "RANK:POINT".
+void kill_at(const std::string& place, int rank) {
+  int of_rank = -1;
+  int point = -1;
+  char rest = 0;
+  if (std::sscanf(place.c_str(), "%d:%d%c", &of_rank, &point, &rest) != 2 || point < 0) {
+    throw UsageError(base::str("--kill-at=", place, " is no RANK:POINT."));
+  }
+  if (of_rank == rank) files::write_points_left = point;
+}
 
 /// `folder`: empty where rank 0 is on another host.
 int train(const Environment& environment, const std::string& folder, const TaskFactories& tasks,
           const Verification& verification) {
   base::planted_fault = base::fault_named(verification.plant);
+  if (!verification.kill_at.empty()) kill_at(verification.kill_at, environment.rank);
   const Requests& requests = catch_requests();
   return run_ranks(environment, [&](net::Endpoint& endpoint) {
-    const Run run = run_of(endpoint, folder);
+    const Run run = run_of(endpoint, folder, environment.console_fd);
     Trainer trainer({.config = run.config,
                      .run_folder = run.folder,
                      .console_fd = environment.console_fd,
                      .stop_requested = &requests.stop,
                      .save_requests = &requests.saves,
                      .witness_folder = verification.witness_folder,
-                     .tasks = tasks},
+                     .witness_from = verification.witness_from,
+                     .tasks = tasks,
+                     .resume_from = run.resume_from,
+                     .stop_after = verification.stop_after},
                     endpoint);
     return trainer.run().stopped ? kStoppedOnRequest : 0;
   });
@@ -107,14 +136,14 @@ EvaluationResult evaluate_on(net::Endpoint& endpoint, Task& task, const plan::Tr
 }
 
 /// A residual network, on pictures.
-int evaluate_pictures(net::Endpoint& endpoint, const std::string& file, const std::string& data,
-                      bool as_json) {
-  const ModelFileInfo info = read_model_info(file);
+int evaluate_pictures(net::Endpoint& endpoint, const checkpoint::Weights& weights,
+                      const std::string& data, bool as_json) {
+  const checkpoint::WeightOrigin& info = weights.origin();
   const auto task =
       ImageTask::open_valid(info.config, data.empty() ? info.config.data.valid : data);
   const auto zeros = [](const std::string&) { return plan::Init{}; };
   state::ParamStore params(task->module(), task->ties(), zeros, {});
-  load_parameters(file, params, task->running_values());
+  load_parameters(weights, params, task->running_values());
   const EvaluationResult evaluated = evaluate_on(endpoint, *task, info.config, {});
   if (endpoint.rank() != 0) return 0;
   const std::string& path = task->validation_data().path();
@@ -132,13 +161,15 @@ int evaluate_pictures(net::Endpoint& endpoint, const std::string& file, const st
   return 0;
 }
 
-int evaluate_file(const Environment& environment, const std::string& file, std::string data,
-                  bool as_json) {
+/// `logits`: a file for what the model says of the data's first tokens; empty: none.
+int evaluate_file(const Environment& environment, const std::string& file, const std::string& data,
+                  const std::string& logits, bool as_json) {
   return run_ranks(environment, [&](net::Endpoint& endpoint) {
-    if (read_model_info(file).config.model.family == "resnet") {
-      return evaluate_pictures(endpoint, file, data, as_json);
+    const auto weights = checkpoint::open_weights(file);
+    if (weights->origin().config.model.family == "resnet") {
+      return evaluate_pictures(endpoint, *weights, data, as_json);
     }
-    const LoadedModel loaded = load_model(file);
+    const LoadedModel loaded = load_model(*weights);
     const plan::TrainConfig& config = loaded.info.config;
     const auto tokens = input::TokenFile::open(data.empty() ? config.data.valid : data);
     LanguageTask task(loaded.model, nullptr, tokens, config.model.context, loaded.info.vocab);
@@ -147,6 +178,9 @@ int evaluate_file(const Environment& environment, const std::string& file, std::
     context.sequence = loaded.sequence;
     const EvaluationResult evaluated = evaluate_on(endpoint, task, config, context);
     if (endpoint.rank() != 0) return 0;
+    if (!logits.empty()) {
+      write_logits(logits, *loaded.model, *tokens, config.model.context, context);
+    }
     const double loss = evaluated.loss;
     if (as_json) {
       const nlohmann::json result = {{"val_loss", loss},
@@ -166,14 +200,24 @@ int evaluate_file(const Environment& environment, const std::string& file, std::
   });
 }
 
+/// `tokenizer_name` empty: the one that the model was trained with.
 int generate_text(const Environment& environment, const std::string& file,
-                  const std::string& prompt, GenerationOptions options) {
+                  const std::string& prompt, const std::string& tokenizer_name,
+                  GenerationOptions options) {
   return run_ranks(environment, [&](net::Endpoint&) {
     const LoadedModel loaded = load_model(file, /*in_grains=*/false);
-    options.context = loaded.info.config.model.context;
-    const auto tokenizer = files::open_tokenizer(loaded.info.config.data.tokenizer);
-    const std::vector<int64_t> made =
-        generate(*loaded.model, tokenizer->encode(prompt.empty() ? "\n" : prompt), options);
+    const plan::TrainConfig& config = loaded.info.config;
+    options.context = config.model.context;
+    const auto tokenizer =
+        files::open_tokenizer(tokenizer_name.empty() ? config.data.tokenizer : tokenizer_name);
+    const std::vector<int64_t> ids = tokenizer->encode(prompt.empty() ? "\n" : prompt);
+    const int64_t largest = *std::max_element(ids.begin(), ids.end());
+    if (largest >= loaded.info.vocab) {
+      throw UsageError(base::str("the tokenizer ", tokenizer->name(), " makes an id ", largest,
+                                 " of the prompt, but the model knows ", loaded.info.vocab,
+                                 ".\n  Name the model's own: --tokenizer NAME"));
+    }
+    const std::vector<int64_t> made = generate(*loaded.model, ids, options);
     print(prompt + tokenizer->decode_what_is_known(made));
     return 0;
   });
@@ -192,28 +236,40 @@ int run(int argc, char** argv, const TaskFactories& tasks) {
   Verification verification;
   train_command->add_option("--witness", verification.witness_folder,
                             "folder for what each rank computed in each step");
+  train_command->add_option("--witness-from", verification.witness_from,
+                            "from the step after so many on");
+  train_command->add_option("--stop-after", verification.stop_after,
+                            "stop, with a checkpoint, where so many steps are done");
   train_command->add_option("--plant", verification.plant, "a fault, for tests of verification");
+  train_command->add_option("--kill-at", verification.kill_at,
+                            "RANK:POINT, for tests of crashes: SIGKILL where that rank passes its "
+                            "POINT-th write point, from 0 (files/write_point.h)");
   train_command->callback([&] { code = train(environment, run_folder, tasks, verification); });
 
   std::string file;
   std::string data;
+  std::string logits;
   bool as_json = false;
   CLI::App* eval_command = app.add_subcommand("eval", "Validation loss of a saved model");
   eval_command->add_option("FILE", file)->required();
   eval_command->add_option("--data", data);
+  eval_command->add_option("--logits", logits);
   eval_command->add_flag("--json", as_json);
-  eval_command->callback([&] { code = evaluate_file(environment, file, data, as_json); });
+  eval_command->callback([&] { code = evaluate_file(environment, file, data, logits, as_json); });
 
   std::string prompt;
+  std::string tokenizer;
   GenerationOptions generation;
   CLI::App* generate_command = app.add_subcommand("generate", "Text from a saved model");
   generate_command->add_option("FILE", file)->required();
   generate_command->add_option("--prompt", prompt);
+  generate_command->add_option("--tokenizer", tokenizer);
   generate_command->add_option("--tokens", generation.tokens);
   generate_command->add_option("--temperature", generation.temperature);
   generate_command->add_option("--top-k", generation.top_k);
   generate_command->add_option("--seed", generation.seed);
-  generate_command->callback([&] { code = generate_text(environment, file, prompt, generation); });
+  generate_command->callback(
+      [&] { code = generate_text(environment, file, prompt, tokenizer, generation); });
 
   app.add_subcommand("version", "LibTorch and kernels in use")->callback([] {
     std::cout << "LibTorch " << TORCH_VERSION << ", kernels " << kernel_set(/*fused=*/true)

@@ -350,5 +350,30 @@ TEST(JobKey, DiffersByJobRestartAndMeetingPlace) {
   expect_contains(job_key(other), "under process");
 }
 
+/// What a restart changes is not in it: count, meeting place, a requeued job's hosts.
+TEST(JobKey, AllStartsOfAJobHaveOne) {
+  Place first;
+  first.launcher = Launcher::torchrun;
+  first.host = "a";
+  first.port = 29500;
+  first.rank_variable = "RANK";
+  Place second = first;
+  second.port = 29501;
+  second.restart_count = 1;
+  EXPECT_EQ(key_of_all_starts(first), key_of_all_starts(second));
+  expect_contains(key_of_all_starts(first), base::str("process ", getppid()));
+
+  first.launcher = second.launcher = Launcher::slurm;
+  first.job_id = second.job_id = "17.0";
+  second.host = "b";
+  EXPECT_EQ(key_of_all_starts(first), key_of_all_starts(second));
+  second.job_id = "18.0";
+  EXPECT_NE(key_of_all_starts(first), key_of_all_starts(second));
+
+  first.launcher = Launcher::open_mpi;  // it ends with the first rank that dies
+  EXPECT_EQ(key_of_all_starts(first), "");
+  EXPECT_EQ(key_of_all_starts({}), "");
+}
+
 }  // namespace
 }  // namespace lockstep::launch
