@@ -16,18 +16,17 @@ Lamb::Lamb(const LambOptions& options, std::vector<Span> spans)
   detail::require_decay(name_, options_.weight_decay);
 }
 
-kernels::LambScalars Lamb::scalars(const Span& span, double grad_scale) const {
-  return kernels::lamb_scalars(t_, options_.beta1, options_.beta2, options_.eps,
+kernels::LambScalars Lamb::scalars(const Span& span, int64_t step, double grad_scale) const {
+  return kernels::lamb_scalars(step, options_.beta1, options_.beta2, options_.eps,
                                span.decay ? options_.weight_decay : 0, options_.bias_correction,
                                grad_scale);
 }
 
 void Lamb::measure(double grad_scale, const std::vector<ChunkSums>& sums) {
   begin_measure(grad_scale, sums);
-  ++t_;
   for (size_t i = 0; i < spans_.size(); ++i) {
     const Span& span = spans_[i];
-    const kernels::LambScalars s = scalars(span, grad_scale);
+    const kernels::LambScalars s = scalars(span, steps_taken_ + 1, grad_scale);
     float* const first = moments_.of(0, i);
     float* const second = moments_.of(1, i);
     detail::for_each_block(span.count, [&](int64_t lo, int64_t size, int64_t chunk) {
@@ -49,7 +48,8 @@ void Lamb::step(double lr, double grad_scale) {
     const auto [weight, update] = norms[i];
     const double ratio = weight > 0 && update > 0 ? weight / update : 1;
     kernels::lamb_apply(span.master, moments_.of(0, i), moments_.of(1, i), span.count,
-                        scalars(span, grad_scale), static_cast<float>(lr * span.lr_factor * ratio));
+                        scalars(span, steps_taken_, grad_scale),
+                        static_cast<float>(lr * span.lr_factor * ratio));
   }
 }
 

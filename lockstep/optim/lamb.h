@@ -35,11 +35,11 @@ class Lamb final : public TrustUpdater {
   const float* moment(int kind, size_t span) const override { return moments_.find(kind, span); }
 
  private:
-  kernels::LambScalars scalars(const Span& span, double grad_scale) const;
+  /// Of the optimizer's step number `step`, from 1.
+  kernels::LambScalars scalars(const Span& span, int64_t step, double grad_scale) const;
 
   LambOptions options_;
   detail::Moments moments_;
-  int64_t t_ = 0;  // of the step that was measured last
 };
 
 }  // namespace lockstep::optim

@@ -357,8 +357,8 @@ void StepRunner::advance_units(int touched) {
     const plan::Step& step = program_->steps[i];
     if (program_->done[i] || lane_of(step.op) != Lane::units) continue;
     if (step.op == StepOp::touch && (touched < 0 || i > last_touch)) return;
-    // It was only just touched: its release stands at the end of the pass.
-    if (step.op == StepOp::release && step.unit == touched) return;
+    // It was only just touched, or nothing was and the pass begins: its release stands at the end.
+    if (step.op == StepOp::release && (step.unit == touched || touched < 0)) return;
     program_->done[i] = true;
     execute(step);
   }

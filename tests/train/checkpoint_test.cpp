@@ -130,18 +130,19 @@ TEST(Checkpoint, OffloadedStateIsSavedAndBroughtBack) {
   run.config.numerics.grains = 4;
   run.config.run.steps = 4;
   const auto unbroken = run.run_with({});
-  run.config.memory.offload_dir = run.folder.path();
   std::string from;
   int64_t step = 0;
   for (const Layout& layout :
        {Layout{}, Layout{.data = 2, .shard = "zero1"}, Layout{.data = 2, .shard = "zero3"}}) {
     ++step;
     run.config.memory.offload = "disk";
+    run.config.memory.offload_dir = run.folder.path();
     run.config.checkpoint.async = step % 2 == 0;
     run.run_part(layout, from, step);
     from = run.checkpoint_of(step);
   }
   run.config.memory.offload = "none";
+  run.config.memory.offload_dir.clear();
   EXPECT_EQ(bits_of(run.run_part({.data = 3}, from)), bits_of(unbroken));
 }
 

@@ -16,6 +16,8 @@
 namespace lockstep {
 namespace {
 
+using testing::TempFolder;
+
 /// An embedding of 7 rows of 3, which 4 ranks divide unevenly, and what makes a number of it.
 struct Words : torch::nn::Module {
   Words() {
@@ -232,7 +234,7 @@ TEST(TrainingCheckpoint, RefusesAnotherBatchSeedOptimizerOrData) {
     const auto with = [&](TrainingOptions options, const optim::OptimizerOptions& optimizer) {
       Training t(std::make_shared<ProcessGroup>(world), options);
       auto net = t.build<Words>();
-      auto made = t.optimizer(net, optimizer);
+      t.optimizer(net, optimizer);
       t.load(folder.file("ckpt"));
     };
     TrainingOptions other = kOptions;
