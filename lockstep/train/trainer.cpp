@@ -205,6 +205,7 @@ TrainResult Trainer::train_to_the_end() {
   if (state_->messages() != nullptr) state_->messages()->reset_totals();
   gemm_flops_at_start_ = torch_inside::gemm_flops_of_this_thread();
   int64_t done = first_step_;
+  if (lacks_evaluation()) result.stopped = !evaluate_at(done);
   while (done < config_.run.steps && !result.stopped) {
     train_step(done);
     ++done;
@@ -219,8 +220,7 @@ TrainResult Trainer::train_to_the_end() {
     const Requests requests = agree_on_requests();
     result.stopped = (requests.stop || done == options_.stop_after) && !last;
     checkpoint_if_due(done, requests);
-    const bool due = config_.log.eval_every > 0 && done % config_.log.eval_every == 0;
-    if (due && !last && !result.stopped) result.stopped = !evaluate_at(done);
+    if (evaluation_due(done) && !result.stopped) result.stopped = !evaluate_at(done);
   }
   if (result.stopped) save_checkpoint(done);
   finish_checkpoints();
@@ -312,6 +312,19 @@ void Trainer::save_average(int64_t steps_done) {
   average_digest_ = state_->digest();
   save(steps_done, "ema.safetensors", average_digest_);
   swap_average();
+}
+
+bool Trainer::evaluation_due(int64_t done) const {
+  return config_.log.eval_every > 0 && done % config_.log.eval_every == 0 &&
+         done != config_.run.steps;
+}
+
+/// The run was stopped or killed between a checkpoint and the evaluation behind it.
+bool Trainer::lacks_evaluation() {
+  if (first_step_ == 0 || !evaluation_due(first_step_)) return false;
+  at::Tensor lacks = at::full({1}, log_ && log_->last_evaluation() < first_step_ ? 1 : 0, at::kInt);
+  context_.world->all_reduce(lacks, ReduceOp::max).wait();
+  return lacks.item<int>() != 0;
 }
 
 bool Trainer::evaluate_at(int64_t done) {

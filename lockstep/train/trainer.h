@@ -91,6 +91,8 @@ class Trainer {
   plan::StepInputs inputs_of(const plan::BatchPlan& batch) const;
   StepCompute compute_of(int64_t step, double lr, Verdict& verdict);
   void carry_out(Verdict verdict, int64_t step);
+  bool evaluation_due(int64_t done) const;  // before the last step
+  bool lacks_evaluation();
   /// False: it was stopped on request.
   bool evaluate_at(int64_t done);
   std::optional<EvaluationResult> evaluate();

@@ -44,6 +44,7 @@ void Trainer::open_log() {
   log_ = std::make_unique<RunLog>(RunLogOptions{.folder = options_.run_folder,
                                                 .console_fd = options_.console_fd,
                                                 .steps = config_.run.steps,
+                                                .steps_before = first_step_,
                                                 .every = config_.log.every,
                                                 .tensorboard = config_.log.tensorboard,
                                                 .http = config_.log.http,
