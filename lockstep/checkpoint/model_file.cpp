@@ -6,11 +6,15 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/shallow_json.h"
 #include "lockstep/base/str.h"
+#include "lockstep/files/sha256.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
 constexpr const char* kInfoKey = "lockstep";
+/// Of the text under kInfoKey. The digest of the values says nothing of the settings, and a head
+/// more or less is another model of the same tensors.
+constexpr const char* kSumKey = "lockstep_sha256";
 
 class ModelFileWeights final : public Weights {
  public:
@@ -58,7 +62,8 @@ std::map<std::string, std::string> metadata_of(const ModelFileInfo& info) {
                          {"param_digest", info.param_digest},
                          {"step", info.step}};
   if (!info.knows_tokenizer) json["knows_tokenizer"] = false;
-  return {{kInfoKey, json.dump()}};
+  const std::string text = json.dump();
+  return {{kInfoKey, text}, {kSumKey, files::sha256_hex(text)}};
 }
 
 bool is_model_file(const files::SafetensorsFile& file) {
@@ -70,6 +75,11 @@ ModelFileInfo model_file_info(const files::SafetensorsFile& file) {
   if (found == file.metadata().end()) {
     throw StateError(base::str(file.path(), ": not a model of Lockstep: its metadata have no \"",
                                kInfoKey, "\" entry. Give a run folder or its final.safetensors."));
+  }
+  const auto sum = file.metadata().find(kSumKey);
+  if (sum == file.metadata().end() || sum->second != files::sha256_hex(found->second)) {
+    throw StateError(base::str(file.path(), ": its \"", kInfoKey, "\" metadata do not have the ",
+                               "sha256 that the file states. The file is damaged."));
   }
   try {
     const auto json = nlohmann::json::parse(base::shallow_json(found->second));

@@ -1,6 +1,7 @@
 /// A model file of Lockstep (`final.safetensors`): the logical tensors under their own names, fp32,
 /// and what the file says of itself.
 ///
+///   metadata "lockstep_sha256": of the text of the next
 ///   metadata "lockstep": JSON {config, vocab, identity, param_digest, step}, and
 ///   "knows_tokenizer": false of a model that was brought in without one
 #pragma once
