@@ -11,6 +11,7 @@
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/model_file.h"
 #include "lockstep/train/state_copy.h"
+#include "tests/train/resumed_run.h"
 #include "tests/train/run_bits.h"
 #include "tests/train/tiny_run.h"
 
@@ -204,6 +205,26 @@ TEST(ImageTask, GoingBackBringsRunningValuesBack) {
     copy.bring_back();
     EXPECT_EQ(trainer.state().digest(), before);
   });
+}
+
+TEST(ImageTask, RunningValuesGoThroughACheckpoint) {
+  PictureRun run;
+  run.config.model.norm = "batch";
+  run.config.run.steps = 4;
+  const auto unbroken = run.run(1);
+  const TempFolder folder;
+  std::string from;
+  int64_t step = 0;
+  for (const auto& [ranks, shard] : {std::pair(2, "none"), std::pair(3, "zero1"),
+                                     std::pair(2, "zero3"), std::pair(1, "none")}) {
+    ++step;
+    run.config.parallel.shard = shard;
+    const auto part = run_part(run, ranks, folder.path(), from, step);
+    from = checkpoint::checkpoints_of(folder.path()) + "/" + checkpoint::folder_name(step);
+    if (step == 4) {
+      EXPECT_EQ(bits_of(part), bits_of(unbroken));
+    }
+  }
 }
 
 TEST(ImageTask, ItLearns) {
