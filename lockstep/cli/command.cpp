@@ -11,6 +11,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/cli/bench.h"
+#include "lockstep/cli/bisect.h"
+#include "lockstep/cli/checkpoint.h"
 #include "lockstep/cli/data.h"
 #include "lockstep/cli/doctor.h"
 #include "lockstep/cli/eval.h"
@@ -35,8 +37,10 @@ const std::vector<Subcommand>& subcommands() {
   static const std::vector<Subcommand> all = {
       {"train", "train a model on one or several ranks", train_command},
       {"verify", "whether a layout computes what one rank computes", verify_command},
+      {"bisect", "the first step and tensor in which two runs differ", bisect_command},
       {"eval", "validation loss of a run's or a file's weights", eval_command},
       {"generate", "text from a run's or a file's weights", generate_command},
+      {"checkpoint", "look at checkpoints, prove them, compare them, move them", checkpoint_command},
       {"bench", "how fast collectives are here, in nccl-tests' columns", bench_command},
       {"run", "start any program as the ranks of a job, as torchrun would", run_command_of_ranks},
       {"schedule", "a pipeline schedule as a picture, with its bubble", schedule_command},
