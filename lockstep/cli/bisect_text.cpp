@@ -60,7 +60,9 @@ std::string text_of(const StateDifference& state, const char* of_a, const char* 
 std::string header(const char* name, const RunRecord& run) {
   const int64_t last = run.steps.rbegin()->first;
   const int ranks = run.ranks_of(last);
-  return base::str(name, "         ", run.folder, ": steps ", run.steps.begin()->first, " to ", last,
+  std::string column = name;
+  column.resize(10, ' ');
+  return base::str(column, run.folder, ": steps ", run.steps.begin()->first, " to ", last,
                    ", ", ranks, ranks == 1 ? " rank" : " ranks",
                    run.identity.empty() ? "" : ", identity " + run.identity, "\n");
 }
