@@ -42,7 +42,7 @@ bool parse(const std::vector<std::string>& args, BisectArguments& parsed) {
           ->check(CLI::PositiveNumber);
   const CLI::Option* const ranks = add_ranks(
       app, parsed.replays.ranks,
-            "ranks of replays, data-parallel with the same sums (default: the run's own layout)");
+      "ranks of replays, data-parallel with the same sums (default: the run's own layout)");
   app.add_option("--ranks-limit", parsed.replays.most_ranks,
                  "most ranks that a replay may have (default 64)")
       ->check(CLI::PositiveNumber);
@@ -58,11 +58,13 @@ bool parse(const std::vector<std::string>& args, BisectArguments& parsed) {
   if (!parse_arguments(app, args)) return false;
   const size_t wanted = parsed.replay ? 1 : 2;
   if (parsed.runs.size() != wanted) {
-    throw UsageError(base::str("lockstep bisect: ", parsed.replay ? "which run?" : "which two runs?",
-                               "\n  lockstep bisect RUN_A RUN_B, or lockstep bisect RUN --replay"));
+    throw UsageError(
+        base::str("lockstep bisect: ", parsed.replay ? "which run?" : "which two runs?",
+                  "\n  lockstep bisect RUN_A RUN_B, or lockstep bisect RUN --replay"));
   }
   if (!parsed.replay && from->count() + to->count() > 0) {
-    throw UsageError("--from and --to are of --replay: two runs show themselves where they differ.");
+    throw UsageError(
+        "--from and --to are of --replay: two runs show themselves where they differ.");
   }
   if (ranks->count() > 0 && parsed.replays.ranks < 1) {
     throw UsageError(base::str("-n ", parsed.replays.ranks, ": a replay has 1 rank or more."));

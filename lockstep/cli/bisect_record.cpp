@@ -164,10 +164,9 @@ std::map<int64_t, StepFigures> read_figures(const std::string& path) {
     try {
       const Json line = Json::parse(text);
       if (!line.contains("loss")) continue;  // of an evaluation
-      figures[line.at("step").get<int64_t>()] = {
-          .loss = number_of(line.at("loss")),
-          .grad_norm = number_of(line.at("grad_norm")),
-          .param_digest = line.value("param_digest", "")};
+      figures[line.at("step").get<int64_t>()] = {.loss = number_of(line.at("loss")),
+                                                 .grad_norm = number_of(line.at("grad_norm")),
+                                                 .param_digest = line.value("param_digest", "")};
     } catch (const Json::exception& error) {
       throw StateError(base::str(path, ", line ", number, ": ", error.what(), "."));
     }
@@ -192,7 +191,8 @@ RunRecord read_run(const std::string& given) {
   add_starts(run);
   add_summary(run);
   if (run.steps.empty()) {
-    throw StateError(base::str(run.folder, "/metrics.jsonl has no step: there is nothing to compare."));
+    throw StateError(
+        base::str(run.folder, "/metrics.jsonl has no step: there is nothing to compare."));
   }
   return run;
 }

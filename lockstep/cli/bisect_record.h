@@ -2,9 +2,9 @@
 /// nothing is started.
 ///
 ///   config.json, config_before_step_N.json    settings, and those of the steps up to N
-///   metrics.jsonl                              loss, grad_norm, and param_digest where there is one
-///   checkpoints/                               manifests alone
-///   summary.json                               identity, ranks, last digest, once it has ended
+///   metrics.jsonl                              loss, grad_norm, and param_digest where there is
+///   one checkpoints/                               manifests alone summary.json identity, ranks,
+///   last digest, once it has ended
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ struct RunRecord {
   const plan::TrainConfig& settings_of(int64_t step) const;  // from 1
   /// Ranks that made the step, as far as is known; at least 1.
   int ranks_of(int64_t step) const;
-  /// The last step of those behind `step` that the same ranks made with the same settings, as far as
-  /// is known.
+  /// The last step of those behind `step` that the same ranks made with the same settings, as far
+  /// as is known.
   int64_t alike_until(int64_t step) const;
   /// The newest one of at most so many steps; null: there is none.
   const RunStart* start_before(int64_t step) const;

@@ -62,8 +62,7 @@ plan::TrainConfig Replays::layout_of(const RunRecord& run, int64_t step, int& ra
   }
   if (ranks > options_.most_ranks) {
     throw UsageError(base::str(run.folder, " ran on ", ranks, " ranks, and a replay may have ",
-                               options_.most_ranks,
-                               " here.\n  All of them: --ranks-limit ", ranks,
+                               options_.most_ranks, " here.\n  All of them: --ranks-limit ", ranks,
                                "; fewer, in the plain layout with the same sums: -n N"));
   }
   if (config.comm.engine == "mpi") config.comm.engine = "shm";  // of the same layout
@@ -79,9 +78,8 @@ Replayed Replays::run(const std::string& name, const Stretch& stretch) {
   replayed.checkpoint = stretch.from.folder;
   int64_t done = stretch.from.step;
   while (done < stretch.to) {
-    Part part{.name = base::str("replay_", number, "_", name),
-              .config = {},
-              .from = replayed.checkpoint};
+    Part part{
+        .name = base::str("replay_", number, "_", name), .config = {}, .from = replayed.checkpoint};
     part.config = layout_of(run, done + 1, part.ranks);
     part.to = std::min(stretch.to, run.alike_until(done));
     replayed.checkpoint = run_part(part, stretch, replayed);
@@ -97,7 +95,8 @@ std::string Replays::run_part(const Part& part, const Stretch& stretch, Replayed
   config.run.dir = folder_;
   const std::string folder = create_run_folder({.config = config, .origins = {}});
   launch::JobOptions job;
-  job.command = {worker_program(config.run.worker), "train", folder, "--stop-after", std::to_string(part.to)};
+  job.command = {worker_program(config.run.worker), "train", folder, "--stop-after",
+                 std::to_string(part.to)};
   if (stretch.witness_from >= 0) {
     job.command.insert(job.command.end(), {"--witness", replayed.witness, "--witness-from",
                                            std::to_string(stretch.witness_from)});

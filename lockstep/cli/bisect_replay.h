@@ -25,9 +25,10 @@ struct ReplayOptions {
 struct Stretch {
   const RunRecord* run = nullptr;
   RunStart from;
-  int64_t to = 0;             // steps done
-  int64_t witness_from = -1;  // what ranks compute from the step after so many on is written; -1: no
-  std::string fault;          // that is planted in the ranks (base/planted_fault.h); empty: none
+  int64_t to = 0;  // steps done
+  int64_t witness_from =
+      -1;             // what ranks compute from the step after so many on is written; -1: no
+  std::string fault;  // that is planted in the ranks (base/planted_fault.h); empty: none
 };
 
 struct Replayed {

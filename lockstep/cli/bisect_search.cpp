@@ -48,8 +48,10 @@ std::string steps_text(int64_t first, int64_t last) {
 std::optional<StateDifference> state_difference(int64_t step, const std::string& a,
                                                 const std::string& b) {
   const checkpoint::Difference found = checkpoint::compare(a, b);
-  if (!found.tensors.empty()) return StateDifference{.step = step, .tensor = found.tensors.front(), .other = {}};
-  if (!found.shapes.empty()) return StateDifference{.step = step, .tensor = {}, .other = found.shapes.front()};
+  if (!found.tensors.empty())
+    return StateDifference{.step = step, .tensor = found.tensors.front(), .other = {}};
+  if (!found.shapes.empty())
+    return StateDifference{.step = step, .tensor = {}, .other = found.shapes.front()};
   for (const checkpoint::OtherDifference& other : found.state) {
     // Where the samples lie is a setting; that they are the same ones, figures say.
     if (other.what.starts_with("cursor")) continue;
@@ -92,10 +94,10 @@ class Search {
       if (!figures.param_digest.empty() && !other->second.param_digest.empty()) ++result_.digests;
     }
     if (result_.first_common > 0) return;
-    throw UsageError(base::str(
-        "the runs have no step in common: ", a_.folder, " has steps ", a_.steps.begin()->first,
-        " to ", a_.steps.rbegin()->first, ", ", b_.folder, " ", b_.steps.begin()->first, " to ",
-        b_.steps.rbegin()->first, "."));
+    throw UsageError(base::str("the runs have no step in common: ", a_.folder, " has steps ",
+                               a_.steps.begin()->first, " to ", a_.steps.rbegin()->first, ", ",
+                               b_.folder, " ", b_.steps.begin()->first, " to ",
+                               b_.steps.rbegin()->first, "."));
   }
 
   /// Of figures, and of checkpoints by their digests; where all of these are equal, of the newest
@@ -174,7 +176,8 @@ class Search {
       return std::nullopt;
     }
     throw StateError(base::str(
-        "the runs differ at step ", result_.high, ", and there is no state before it that both can "
+        "the runs differ at step ", result_.high,
+        ", and there is no state before it that both can "
         "be replayed from: a run that began at another's checkpoint needs it still to be there."));
   }
 
@@ -219,7 +222,8 @@ class Search {
         result_.outcome = Bisection::Outcome::not_reproduced;
         return;
       }
-      result_.replayed = FigureDifference{.step = result_.high, .what = "checkpoint", .a = {}, .b = {}};
+      result_.replayed =
+          FigureDifference{.step = result_.high, .what = "checkpoint", .a = {}, .b = {}};
     }
     result_.outcome = Bisection::Outcome::found;
     if (is_short) {
@@ -302,9 +306,8 @@ Reproduction reproduction_of(const RunRecord& run, const RunStart& from, int64_t
 
 Reproduction Search::reproduced(const RunRecord& run, const RunStart& from,
                                 const Replayed& replayed) {
-  return reproduction_of(run, from, result_.high, replayed, [&](int64_t step) {
-    return replay_of(run, from, step, -1);
-  });
+  return reproduction_of(run, from, result_.high, replayed,
+                         [&](int64_t step) { return replay_of(run, from, step, -1); });
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 ///             differs, again for those before. A stretch of at most `window` steps has them in
 ///             replay 1
 ///
-/// Where the replays agree with each other, at least one run has not been computed as it is computed
-/// here: which one, from which step, and, where a checkpoint holds it, in which element.
+/// Where the replays agree with each other, at least one run has not been computed as it is
+/// computed here: which one, from which step, and, where a checkpoint holds it, in which element.
 ///
 /// Moves   each run's steps low .. high twice; three times and more where `window` was too short
 /// Holds   witnesses of `window` steps; two checkpoints a replay
@@ -52,8 +52,8 @@ struct StateDifference {
 struct Reproduction {
   int64_t from = 0;
   int64_t to = 0;
-  int ranks = 0;         // of the replay
-  std::string identity;  // of here
+  int ranks = 0;                           // of the replay
+  std::string identity;                    // of here
   std::optional<FigureDifference> figure;  // the first: a is the record's, b the replay's
   std::optional<StateDifference> state;    // of the first checkpoint in which they differ, likewise
   bool reproduces() const { return !figure && !state; }
@@ -67,9 +67,9 @@ struct Bisection {
     not_reproduced,  // replays agree, and a record differs from its own
   };
   Outcome outcome = Outcome::equal;
-  int64_t first_common = 0;   // steps that both have recorded
+  int64_t first_common = 0;  // steps that both have recorded
   int64_t last_common = 0;
-  int64_t digests = 0;        // of these that were compared
+  int64_t digests = 0;  // of these that were compared
   std::vector<SettingDifference> settings;
   std::optional<FigureDifference> recorded;
   int64_t low = 0;  // what was replayed: steps low + 1 .. high
@@ -83,8 +83,8 @@ struct Bisection {
 };
 
 struct BisectOptions {
-  int64_t window = 2;       // steps with witnesses at once
-  std::string fault_in_b;   // that is planted in replays of B (base/planted_fault.h); for tests
+  int64_t window = 2;      // steps with witnesses at once
+  std::string fault_in_b;  // that is planted in replays of B (base/planted_fault.h); for tests
   std::function<void(const std::string&)> say;  // how it goes
 };
 

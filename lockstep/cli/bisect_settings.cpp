@@ -74,8 +74,7 @@ std::string values_of(const RunRecord& run, const std::string& key) {
 }  // namespace
 
 void require_comparable(const RunRecord& a, const RunRecord& b) {
-  for (const Fact& fact :
-       facts_of(a.settings.rbegin()->second, b.settings.rbegin()->second)) {
+  for (const Fact& fact : facts_of(a.settings.rbegin()->second, b.settings.rbegin()->second)) {
     if (fact.a == fact.b) continue;
     throw UsageError(base::str(
         "the runs cannot be compared: ", fact.what, " is ", fact.a, " in ", a.folder, " and ",

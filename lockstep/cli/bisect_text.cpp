@@ -62,8 +62,8 @@ std::string header(const char* name, const RunRecord& run) {
   const int ranks = run.ranks_of(last);
   std::string column = name;
   column.resize(10, ' ');
-  return base::str(column, run.folder, ": steps ", run.steps.begin()->first, " to ", last,
-                   ", ", ranks, ranks == 1 ? " rank" : " ranks",
+  return base::str(column, run.folder, ": steps ", run.steps.begin()->first, " to ", last, ", ",
+                   ranks, ranks == 1 ? " rank" : " ranks",
                    run.identity.empty() ? "" : ", identity " + run.identity, "\n");
 }
 
@@ -106,14 +106,14 @@ std::string record_text(const Bisection& found) {
     return base::str("records   first differ at ", text_of(*found.recorded, "in A", "in B"), "\n");
   }
   return base::str("records   equal in ", steps, ": every loss and gradient norm, and ",
-                   found.digests, found.digests == 1 ? " digest" : " digests",
-                   " of parameters\n");
+                   found.digests, found.digests == 1 ? " digest" : " digests", " of parameters\n");
 }
 
 std::string difference_text(const report::RunDifference& difference) {
   const auto of = [&](const report::Difference& one) {
     const std::string text = report::text_of(one, "in B");
-    return text + (one.rank >= 0 ? difference.rank_is_of_b ? " (a rank of B)" : " (a rank of A)" : "");
+    return text +
+           (one.rank >= 0 ? difference.rank_is_of_b ? " (a rank of B)" : " (a rank of A)" : "");
   };
   std::string text = base::str("first difference: ", of(difference.first), "\n");
   if (difference.element) text += base::str("first element: ", of(*difference.element), "\n");
@@ -123,9 +123,9 @@ std::string difference_text(const report::RunDifference& difference) {
 std::string verdict_text(const Bisection& found) {
   switch (found.outcome) {
     case Bisection::Outcome::equal:
-      return found.digests > 0
-                 ? "equal\n"
-                 : "equal as far as they have recorded: no digest of parameters was (log.digest_every)\n";
+      return found.digests > 0 ? "equal\n"
+                               : "equal as far as they have recorded: no digest of parameters was "
+                                 "(log.digest_every)\n";
     case Bisection::Outcome::found:
       if (found.difference) return difference_text(*found.difference);
       return base::str("replays differ at ", text_of(*found.replayed, "in A", "in B"),
@@ -178,8 +178,8 @@ Json json_of(const std::optional<StateDifference>& state) {
             {"b", state->other->b}};
   }
   const checkpoint::TensorDifference& tensor = *state->tensor;
-  return {{"step", state->step},       {"kind", tensor.kind},        {"name", tensor.name},
-          {"elements", tensor.elements}, {"index", tensor.first},    {"a", number(tensor.first_a)},
+  return {{"step", state->step},         {"kind", tensor.kind},   {"name", tensor.name},
+          {"elements", tensor.elements}, {"index", tensor.first}, {"a", number(tensor.first_a)},
           {"b", number(tensor.first_b)}};
 }
 
@@ -195,16 +195,11 @@ Json json_of(const std::optional<Reproduction>& found) {
 }
 
 Json json_of(const report::Difference& difference) {
-  return {{"step", difference.step},
-          {"kind", difference.kind},
-          {"name", difference.name},
-          {"layer", difference.layer},
-          {"leaf", difference.leaf},
-          {"micro", difference.micro},
-          {"rank", difference.rank},
-          {"index", difference.index},
-          {"a", number(difference.layout)},
-          {"b", number(difference.alone)}};
+  return {{"step", difference.step},        {"kind", difference.kind},
+          {"name", difference.name},        {"layer", difference.layer},
+          {"leaf", difference.leaf},        {"micro", difference.micro},
+          {"rank", difference.rank},        {"index", difference.index},
+          {"a", number(difference.layout)}, {"b", number(difference.alone)}};
 }
 
 Json json_of(const std::optional<report::RunDifference>& difference) {

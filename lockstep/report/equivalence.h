@@ -60,11 +60,11 @@ struct KindResult {
 
 struct Equivalence {
   Verdict verdict = Verdict::equal;
-  std::optional<Difference> first;         // in bits
+  std::optional<Difference> first;          // in bits
   std::optional<Difference> first_element;  // likewise, of single elements
-  std::optional<Difference> first_beyond;  // the bound
-  std::vector<KindResult> kinds;           // in the order above; all of them
-  std::vector<std::string> missing;        // what one side has and the other has not
+  std::optional<Difference> first_beyond;   // the bound
+  std::vector<KindResult> kinds;            // in the order above; all of them
+  std::vector<std::string> missing;         // what one side has and the other has not
 };
 
 struct EquivalenceOptions {

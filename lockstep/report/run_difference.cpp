@@ -25,8 +25,9 @@ auto place_of(const Difference& difference) {
   return std::find(kOrder.begin(), kOrder.end(), difference.kind) - kOrder.begin();
 }
 
-/// The logical parameters of all ranks, each once, in the order of the model: where ranks have other
-/// layers, by their numbers, between what comes before the first of them and what comes behind.
+/// The logical parameters of all ranks, each once, in the order of the model: where ranks have
+/// other layers, by their numbers, between what comes before the first of them and what comes
+/// behind.
 plan::ParamTable logical_table(const std::vector<const StepWitness*>& ranks) {
   struct Placed {
     int place = 0;
@@ -154,11 +155,9 @@ StepWitness joined(const std::vector<StepWitness>& ranks) {
 /// `ranks` against what all of `others` have together.
 Equivalence compare_with(const std::vector<StepWitness>& ranks,
                          const std::vector<StepWitness>& others, int64_t step, int moments) {
-  return compare(ranks, {joined(others)},
-                 {.ranks = static_cast<int>(ranks.size()),
-                  .first = step,
-                  .steps = step,
-                  .moments = moments});
+  return compare(
+      ranks, {joined(others)},
+      {.ranks = static_cast<int>(ranks.size()), .first = step, .steps = step, .moments = moments});
 }
 
 void swap_values(std::optional<Difference>& difference) {
@@ -194,8 +193,8 @@ RunComparison compare_runs(const std::vector<StepWitness>& a, const std::vector<
     std::vector<StepWitness> of_a = of_step(a, step);
     std::vector<StepWitness> of_b = of_step(b, step);
     if (of_a.empty() || of_b.empty()) {
-      result.missing.push_back(base::str("step ", step, ": ", of_a.empty() ? "A" : "B",
-                                         " has left no witness"));
+      result.missing.push_back(
+          base::str("step ", step, ": ", of_a.empty() ? "A" : "B", " has left no witness"));
       return result;
     }
     const bool both = has_moments(of_a) && has_moments(of_b);
@@ -212,7 +211,8 @@ RunComparison compare_runs(const std::vector<StepWitness>& a, const std::vector<
       ++result.equal_steps;
       continue;
     }
-    const bool of_back = back.first && (!there.first || place_of(*back.first) < place_of(*there.first));
+    const bool of_back =
+        back.first && (!there.first || place_of(*back.first) < place_of(*there.first));
     const Equivalence& nearest = of_back ? back : there;
     if (nearest.first) {
       result.difference = {.first = *nearest.first, .rank_is_of_b = of_back, .element = {}};

@@ -61,8 +61,9 @@ class BisectRecord : public testing::Test {
 TEST_F(BisectRecord, FiguresComeBackWithAllTheirDigits) {
   const std::string path = folder_.file("metrics.jsonl");
   const double loss = 0.1 + 0.2;
-  write(path, "{\"step\": 7, \"loss\": 0.30000000000000004, \"grad_norm\": 1e-300}\n"
-              "{\"step\": 8, \"loss\": 1, \"grad_n");  // the run was killed here
+  write(path,
+        "{\"step\": 7, \"loss\": 0.30000000000000004, \"grad_norm\": 1e-300}\n"
+        "{\"step\": 8, \"loss\": 1, \"grad_n");  // the run was killed here
   const auto figures = read_figures(path);
   ASSERT_EQ(figures.size(), 1u);
   EXPECT_EQ(figures.at(7).loss, loss);
@@ -189,8 +190,9 @@ TEST_F(BisectRecord, OtherModelsBatchesAndSumsAreNotCompared) {
             std::string::npos);
   EXPECT_NE(said([](auto& config) { config.data.global_batch = 32; }).find("data.global_batch"),
             std::string::npos);
-  EXPECT_NE(said([](auto& config) { config.numerics.tensor_grains = 2; })
-                .find("numerics.tensor_grains is 1 in "),
+  EXPECT_NE(said([](auto& config) {
+              config.numerics.tensor_grains = 2;
+            }).find("numerics.tensor_grains is 1 in "),
             std::string::npos);
   // The same by another word, and what a result may be compared by.
   EXPECT_EQ(said([](auto& config) {

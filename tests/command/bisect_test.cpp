@@ -1,5 +1,5 @@
-// `lockstep bisect`: two runs that part are brought to the step and tensor, on any layouts; a record
-// that is not what was computed is told from a computation that is another.
+// `lockstep bisect`: two runs that part are brought to the step and tensor, on any layouts; a
+// record that is not what was computed is told from a computation that is another.
 
 #include <gtest/gtest.h>
 
@@ -113,7 +113,8 @@ TEST_F(Bisect, DigestsOfStepsAreTheSameOnAnyLayout) {
 
 TEST_F(Bisect, RunsOfOtherLayoutsAreEqualWithoutAReplay) {
   const std::string a = run(1, {"log.digest_every=2", "checkpoint.every=4"});
-  const std::string b = run(3, {"log.digest_every=2", "checkpoint.every=4", "parallel.shard=zero2"});
+  const std::string b =
+      run(3, {"log.digest_every=2", "checkpoint.every=4", "parallel.shard=zero2"});
   const Bisected result = bisect({a, b});
   EXPECT_EQ(result.code, 0) << result.text;
   EXPECT_EQ(result.found["outcome"], "equal");
@@ -185,9 +186,8 @@ TEST_F(Bisect, AFaultOfALayoutIsFoundInItsReplay) {
   const std::string b = run(2, {"checkpoint.every=4"});
   back_to_step_4(b);
   // From here on its ranks are broken.
-  const CommandResult broken =
-      lockstep({"run", "-n", "2", "--", beside("lockstep-worker"), "train", b, "--plant",
-                "skipped-reduction"});
+  const CommandResult broken = lockstep({"run", "-n", "2", "--", beside("lockstep-worker"), "train",
+                                         b, "--plant", "skipped-reduction"});
   ASSERT_NE(broken.exit_code, 0);  // the ranks' parameters drift apart, which is found at the end
   const Bisected result = bisect({a, b, "--plant", "skipped-reduction"});
   EXPECT_EQ(result.code, 1) << result.text;
@@ -226,21 +226,18 @@ void damage(const std::string& folder, const std::string& kind, const std::strin
         values.emplace_back(static_cast<size_t>(slice.hi - slice.lo));
         reader.read(tensor.kind, param, slice.lo, slice.hi, values.back().data());
         for (const plan::LogicalRun& part : plan::logical_runs(param, slice.lo, slice.hi)) {
-          const bool hit = tensor.kind == kind && tensor.name == name &&
-                           part.first >= 0 && index >= part.first &&
-                           index < part.first + part.size();
+          const bool hit = tensor.kind == kind && tensor.name == name && part.first >= 0 &&
+                           index >= part.first && index < part.first + part.size();
           if (!hit) continue;
-          float& value = values.back()[static_cast<size_t>(part.lo - slice.lo + index - part.first)];
+          float& value =
+              values.back()[static_cast<size_t>(part.lo - slice.lo + index - part.first)];
           uint32_t bits = 0;
           std::memcpy(&bits, &value, sizeof bits);
           bits ^= 1U << 12;
           std::memcpy(&value, &bits, sizeof bits);
         }
-        slices.push_back({.tensor = bare,
-                          .grain = slice.grain,
-                          .lo = slice.lo,
-                          .hi = slice.hi,
-                          .values = {}});
+        slices.push_back(
+            {.tensor = bare, .grain = slice.grain, .lo = slice.lo, .hi = slice.hi, .values = {}});
       }
     }
     for (size_t i = 0; i < slices.size(); ++i) {
@@ -322,7 +319,8 @@ TEST_F(Bisect, ARunIsReplayedInItsLayoutOrAnother) {
   EXPECT_EQ(own.found["replay"]["ranks"], 2);
   EXPECT_TRUE(own.found["replay"]["reproduces"]);
   const std::string kept = runs_.file("kept");
-  const Bisected other = bisect({a, "--replay", "--from", "3", "--to", "6", "-n", "3", "--keep", kept});
+  const Bisected other =
+      bisect({a, "--replay", "--from", "3", "--to", "6", "-n", "3", "--keep", kept});
   EXPECT_EQ(other.code, 0) << other.text;
   EXPECT_EQ(other.found["replay"]["from"], 0);
   EXPECT_EQ(other.found["replay"]["ranks"], 3);

@@ -125,8 +125,8 @@ TEST(RunDifference, ARankThatDriftedFromItsPeersIsFoundOnEitherSide) {
     std::vector<StepWitness> good = run_of(by_stage, 1, 1);
     std::vector<StepWitness> drifted = run_of(by_tensor, 1, 1);
     element(drifted[1], "parameter", 2, 0) = 9;  // h.1.w of rank 1; that of rank 0 is right
-    const RunComparison found = drifted_in_a ? compare_runs(drifted, good, 1, 1, 2)
-                                             : compare_runs(good, drifted, 1, 1, 2);
+    const RunComparison found =
+        drifted_in_a ? compare_runs(drifted, good, 1, 1, 2) : compare_runs(good, drifted, 1, 1, 2);
     ASSERT_TRUE(found.difference);
     EXPECT_EQ(found.difference->first.rank, 1);
     EXPECT_EQ(found.difference->rank_is_of_b, !drifted_in_a);
@@ -146,7 +146,8 @@ TEST(RunDifference, OfADigestItSaysTheFirstElementToo) {
   const RunComparison found = compare_runs(run_of(by_tensor, 2, 2), b, 2, 2, 2);
   ASSERT_TRUE(found.difference);
   EXPECT_EQ(text_of(found.difference->first),
-            "step 2: activation of h.0 (layer 0, leaf 0, micro-batch 0) on rank 0: its digest is another");
+            "step 2: activation of h.0 (layer 0, leaf 0, micro-batch 0) on rank 0: its digest is "
+            "another");
   ASSERT_TRUE(found.difference->element);
   EXPECT_EQ(found.difference->element->name, "h.0.w");
   EXPECT_EQ(found.difference->element->index, 1);
