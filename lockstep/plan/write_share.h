@@ -1,7 +1,7 @@
 /// Who writes what of a checkpoint: ranks that hold the same pieces each write an equal part.
 ///
-/// Moves   each element is written by one rank; shares differ by less than a chunk of 256 elements
-///                                              test: WriteShare.EveryElementOnceAndEvenly
+/// Moves   each element is written by one rank; a share is at most a chunk of 256 elements off the
+///         mean                                 test: WriteShare.EveryElementOnceAndEvenly
 #pragma once
 
 #include <vector>
