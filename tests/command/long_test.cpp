@@ -7,7 +7,7 @@
 #include <fstream>
 #include <thread>
 
-#include "tests/command/command.h"
+#include "tests/command/interrupted.h"
 
 namespace lockstep::testing {
 namespace {
@@ -67,6 +67,14 @@ TEST(Long, AKillAtAnyMomentEndsTheJobInTime) {
     EXPECT_LT(std::chrono::steady_clock::now() - killed, 5s) << "trial " << trial;
     EXPECT_EQ(result.exit_code, 4) << "trial " << trial << "\n" << result.err;
     for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0) << "trial " << trial;
+  }
+}
+
+/// Ends fifty runs anywhere, and goes on with each on another layout.
+TEST(Long, ARunEndsAsTheUnbrokenOneWhereverItWasInterrupted) {
+  const Unbroken whole = unbroken_run();
+  for (int trial = 0; trial < 50 && !HasFailure(); ++trial) {
+    interrupt_and_resume(whole, trial, 7 + static_cast<uint64_t>(trial));
   }
 }
 
