@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -19,6 +20,8 @@ namespace lockstep::files {
 namespace {
 
 constexpr size_t kBufferBytes = 256 * KiB;
+/// What goes to the disk at once: it works while the caller makes the next bytes.
+constexpr int64_t kPieceBytes = 4 * MiB;
 
 /// A rename is durable once its folder is. Some file systems cannot sync a folder: the file itself
 /// is synced already, so that is no error.
@@ -44,6 +47,11 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
 AtomicFile::~AtomicFile() {
   if (fd_ >= 0) close(fd_);
   if (!committed_) unlink(temporary_.c_str());
+}
+
+void AtomicFile::expect(int64_t bytes) {
+  // Without effect where the file system cannot; a disk that is full says so when it is written to.
+  if (bytes > 0) fallocate(fd_, FALLOC_FL_KEEP_SIZE, 0, bytes);
 }
 
 void AtomicFile::write(const void* data, int64_t bytes) {
@@ -88,9 +96,10 @@ void AtomicFile::flush() {
 
 void AtomicFile::write_through(const char* data, int64_t bytes) {
   while (bytes > 0) {
-    const ssize_t n = ::write(fd_, data, static_cast<size_t>(bytes));
+    const ssize_t n = ::write(fd_, data, static_cast<size_t>(std::min(bytes, kPieceBytes)));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail("write");
+    if (n == kPieceBytes) sync_file_range(fd_, written_, n, SYNC_FILE_RANGE_WRITE);
     pass_write_point();
     data += n;
     bytes -= n;

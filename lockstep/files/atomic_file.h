@@ -20,6 +20,9 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
+  /// The file will have so many bytes: room for them is taken in one piece, where there is.
+  void expect(int64_t bytes);
+
   /// Throws StateError naming the file, the bytes written so far, and the system's reason.
   void write(const void* data, int64_t bytes);
   void write(std::string_view text) { write(text.data(), static_cast<int64_t>(text.size())); }

@@ -117,6 +117,9 @@ void write_safetensors(const std::string& path, const std::vector<TensorEntry>& 
   }
   AtomicFile file(path);
   const uint64_t header_bytes = header.size();
+  int64_t bytes = static_cast<int64_t>(sizeof header_bytes + header.size());
+  for (const auto& tensor : tensors) bytes += tensor.bytes;
+  file.expect(bytes);
   file.write(&header_bytes, sizeof header_bytes);
   file.write(header);
   for (const auto* tensor : order) {
