@@ -228,7 +228,10 @@ TrainResult Trainer::train_to_the_end() {
   // First what cannot be made again, then what can.
   save(done, "final.safetensors", digest_);
   if (average_) save_average(done);
-  if (!checkpoint_failure_.empty()) throw StateError(checkpoint_failure_);
+  if (!checkpoint_failure_.empty()) {
+    context_.world->barrier();  // a rank that fails ends its peers, who may still be saving
+    throw StateError(checkpoint_failure_);
+  }
   require_log();
   report_profile();
   report_timeline();

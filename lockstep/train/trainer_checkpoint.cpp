@@ -103,12 +103,15 @@ void Trainer::finish_checkpoints() {
     with_checkpoints([this] { checkpointer_->finish(); });
     say_what_was_saved();
   }
-  if (!checkpoint_failure_.empty() && log_) {
+  if (checkpoint_failure_.empty()) return;
+  // Whichever rank's error is told, it says what there is to go on from.
+  std::string left;
+  if (log_) {
     const auto whole = checkpoint::complete_checkpoints(options_.run_folder);
-    checkpoint_failure_ +=
-        whole.empty() ? "\n  No checkpoint of this run is complete."
-                      : base::str("\n  The newest complete one is ", whole.front().folder, ".");
+    left = whole.empty() ? "\n  No checkpoint of this run is complete."
+                         : base::str("\n  The newest complete one is ", whole.front().folder, ".");
   }
+  checkpoint_failure_ += context_.world->gather_text(left)[0];
 }
 
 void Trainer::say_what_was_saved() {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "lockstep/base/str.h"
 #include "lockstep/checkpoint/weights.h"
 #include "tests/files/on_disk.h"
 #include "tests/train/checkpoint_rig.h"

@@ -109,14 +109,18 @@ class SavingRun : public TinyRun {
       rank.context.world->barrier();
     });
   }
-  /// The whole of it, by Trainers, in `folder()`: what each rank's ended with as a StateError.
+  /// The whole of it, by Trainers, in `folder()`: the error that each rank's ended with, its own or
+  /// a peer's that it quotes; empty: none.
   std::vector<std::string> train(int ranks) {
     std::vector<std::string> failures(static_cast<size_t>(ranks));
     net::run_on_threads(ranks, [&](const std::shared_ptr<net::Group>& world) {
       Trainer trainer({.config = config, .run_folder = folder(), .console_fd = silent()},
                       world->endpoint());
-      failures[static_cast<size_t>(world->rank())] =
-          SavingRank::failure_of([&] { trainer.run(); });
+      try {
+        trainer.run();
+      } catch (const Error& error) {
+        failures[static_cast<size_t>(world->rank())] = error.what();
+      }
     });
     return failures;
   }

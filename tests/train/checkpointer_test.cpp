@@ -13,6 +13,7 @@
 #include <mutex>
 #include <stdexcept>
 
+#include "lockstep/base/str.h"
 #include "lockstep/plan/fitting.h"
 #include "tests/train/checkpoint_rig.h"
 #include "tests/train/layouts.h"
