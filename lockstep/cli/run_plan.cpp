@@ -9,6 +9,7 @@
 #include "lockstep/base/units.h"
 #include "lockstep/files/token_data.h"
 #include "lockstep/plan/batch_ramp.h"
+#include "lockstep/plan/optimizers.h"
 #include "lockstep/plan/run_layout.h"
 
 namespace lockstep::cli {
@@ -113,6 +114,25 @@ std::string step_text(const plan::TrainConfig& config, const RunData& data) {
                    count_text(config.model.context, "token"));
 }
 
+/// Of all ranks together: masters, moments, and the average where there is one, fp32. Each rank
+/// writes an equal part (plan/fitting.h says it to the byte, where the model's table is known).
+int64_t checkpoint_bytes(const plan::TrainConfig& config) {
+  const int kinds = 1 + plan::traits_of(plan::parse_optimizer(config.optim.name)).moments +
+                    (config.optim.ema > 0 ? 1 : 0);
+  return 4 * kinds * plan::parameter_count(config);
+}
+
+/// "saving    every 100 steps: 10.1 MB, about 5.1 MB a rank from a copy in memory"
+std::string saving_text(const plan::TrainConfig& config, int ranks) {
+  const int64_t bytes = checkpoint_bytes(config);
+  const std::string when = config.checkpoint.every > 0
+                               ? base::str("every ", count_text(config.checkpoint.every, "step"))
+                               : std::string("on request");
+  return base::str("saving    ", when, ": ", base::with_commas(bytes), " bytes, about ",
+                   base::with_commas(bytes / ranks), " a rank, ",
+                   config.checkpoint.async ? "from a copy in its memory\n" : "without a copy\n");
+}
+
 }  // namespace
 
 RunData open_data(const plan::TrainConfig& config) {
@@ -171,7 +191,7 @@ std::string run_plan_text(const plan::TrainConfig& config, int ranks, const RunD
                   "\n", "checking  ", data.valid_pictures->path(), ", ",
                   count_text(data.valid_pictures->shape().count, "picture"));
   }
-  return text + base::str("\n", "engine    ", config.comm.engine, "\n");
+  return text + base::str("\n", saving_text(config, ranks), "engine    ", config.comm.engine, "\n");
 }
 
 nlohmann::json run_plan_json(const plan::TrainConfig& config, int ranks, const RunData& data) {
@@ -187,6 +207,7 @@ nlohmann::json run_plan_json(const plan::TrainConfig& config, int ranks, const R
                          {"grains", step.batch.grains},
                          {"micro_batches_per_grain", step.batch.micro_batches_per_grain},
                          {"steps", config.run.steps},
+                         {"checkpoint_bytes", checkpoint_bytes(config)},
                          {"ranks", per_rank},
                          {"config", plan::to_json(config)}};
   if (data.train) {
