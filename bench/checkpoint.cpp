@@ -3,11 +3,11 @@
 //   build/bin/bench_checkpoint FOLDER [--ranks 4] [--rounds 7] [--layers 9] [--width 512]
 //                              [--shard none]
 //
-// Ranks are threads of this process. Of each round: "copy" is memcpy of the bytes that a rank saves,
-// all ranks at once, "pause" what an asynchronous save takes of training; "disk" is write and fsync
-// of the same bytes by as many threads, a file each, "write" that of the part files with their
-// digests; "save" from its begin to the checkpoint being complete; "read" is the bytes of a load by
-// plain reads, "load" the load. Loads find the files in the page cache.
+// Ranks are threads of this process. Of each round: "copy" is memcpy of the bytes that a rank
+// saves, all ranks at once, "pause" what an asynchronous save takes of training; "disk" is write
+// and fsync of the same bytes by as many threads, a file each, "write" that of the part files with
+// their digests; "save" from its begin to the checkpoint being complete; "read" is the bytes of a
+// load by plain reads, "load" the load. Loads find the files in the page cache.
 
 #include <ATen/Parallel.h>
 #include <fcntl.h>
@@ -157,8 +157,8 @@ void read_plainly(const std::string& folder, int64_t bytes, std::vector<float>& 
 }
 
 struct Sizes {
-  int64_t saved = 0;              // by all ranks
-  std::vector<int64_t> loaded;    // by each
+  int64_t saved = 0;            // by all ranks
+  std::vector<int64_t> loaded;  // by each
 };
 
 void measure_rank(const Arguments& arguments, const plan::TrainConfig& config,
@@ -181,7 +181,7 @@ void measure_rank(const Arguments& arguments, const plan::TrainConfig& config,
   int64_t loaded = 0;
   for (int round = 0; round < arguments.rounds; ++round) {
     const std::string folder =
-        checkpoint::checkpoints_of(run) + "/" + checkpoint::folder_name(round);
+        checkpoints::checkpoints_of(run) + "/" + checkpoints::folder_name(round);
     watch.time("copy", [&] { std::memcpy(into.data(), from.data(), elements * 4); });
     watch.time("disk", [&] { write_and_sync(own_file, from); });
     unlink(own_file.c_str());
@@ -237,8 +237,8 @@ void measure(const Arguments& arguments) {
   });
   std::cout << arguments.ranks << " ranks, " << arguments.shard << ": "
             << base::with_commas(sizes.saved) << " bytes saved, "
-            << base::with_commas(sizes.loaded.front()) << " loaded by rank 0, "
-            << arguments.rounds << " rounds\nms: least / median / most\n";
+            << base::with_commas(sizes.loaded.front()) << " loaded by rank 0, " << arguments.rounds
+            << " rounds\nms: least / median / most\n";
   for (const char* name : {"copy", "pause", "disk", "write", "save", "read", "load"}) {
     std::cout << "  " << std::left << std::setw(8) << name << spread(times[name], 1e3, 1) << "\n";
   }

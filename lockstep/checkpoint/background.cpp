@@ -13,7 +13,7 @@
 
 #include "lockstep/base/assert.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 /// Shared with the thread, which may outlive its owner.
 struct Background::State {
@@ -82,4 +82,4 @@ void Background::abandon() {
   state_.reset();
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

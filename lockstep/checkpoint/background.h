@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 class Background {
  public:
@@ -32,4 +32,4 @@ class Background {
   std::shared_ptr<State> state_;
 };
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

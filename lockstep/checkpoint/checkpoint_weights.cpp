@@ -6,7 +6,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/checkpoint/reader.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 class CheckpointWeights final : public Weights {
@@ -55,4 +55,4 @@ std::unique_ptr<Weights> open_checkpoint(const std::string& folder) {
   return std::make_unique<CheckpointWeights>(folder);
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -13,9 +13,9 @@
 
 #include "lockstep/checkpoint/weights.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 /// Throws StateError naming the file and what is wrong with it.
 std::unique_ptr<Weights> open_checkpoint(const std::string& folder);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

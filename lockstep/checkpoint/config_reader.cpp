@@ -9,7 +9,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/files/mapped_file.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 ConfigReader::ConfigReader(std::string path) : place_(std::move(path)) {
   try {
@@ -87,4 +87,4 @@ void ConfigReader::refuse_the_rest() const {
   }
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 class ConfigReader {
  public:
@@ -43,4 +43,4 @@ class ConfigReader {
   std::set<std::string> seen_;
 };
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -14,7 +14,7 @@
 #include "lockstep/checkpoint/reader.h"
 #include "lockstep/checkpoint/weights.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 constexpr int64_t kBlock = int64_t{1} << 18;
@@ -189,4 +189,4 @@ Difference compare(const std::string& path_a, const std::string& path_b) {
   return found;
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 /// A tensor in which bits differ.
 struct TensorDifference {
@@ -56,4 +56,4 @@ struct Difference {
 /// StateError naming path and reason.
 Difference compare(const std::string& a, const std::string& b);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -23,7 +23,7 @@
 #include "lockstep/files/sha256.h"
 #include "lockstep/files/write_point.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 namespace fs = std::filesystem;
@@ -97,7 +97,8 @@ void remove_checkpoint(const std::string& folder) {
   fs::remove_all(folder, error);
 }
 
-/// Where the same step was saved before, the two change places at once: one of them is always there.
+/// Where the same step was saved before, the two change places at once: one of them is always
+/// there.
 void put_in_place(const std::string& unfinished, const std::string& target) {
   std::error_code error;
   if (!fs::exists(target, error)) {
@@ -156,12 +157,14 @@ std::string checkpoint_at(const std::string& path) {
   const std::vector<Found> found = complete_checkpoints(path);
   if (!found.empty()) return found.front().folder;
   std::error_code error;
-  const auto is_folder = [&error](const fs::path& folder) { return fs::is_directory(folder, error); };
+  const auto is_folder = [&error](const fs::path& folder) {
+    return fs::is_directory(folder, error);
+  };
   if (!is_folder(path)) {
     const std::string in_runs = (fs::path("runs") / path).string();
-    throw StateError(base::str("there is no run or checkpoint ", path, ".",
-                               is_folder(in_runs) ? base::str("\n  Did you mean ", in_runs, "?")
-                                                  : std::string()));
+    throw StateError(base::str(
+        "there is no run or checkpoint ", path, ".",
+        is_folder(in_runs) ? base::str("\n  Did you mean ", in_runs, "?") : std::string()));
   }
   if (is_folder(checkpoints_of(path))) {
     throw StateError(base::str(checkpoints_of(path), " holds no complete checkpoint."));
@@ -255,4 +258,4 @@ std::vector<Found> prune(const std::string& run_folder, int64_t keep, int64_t ke
   return removed;
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

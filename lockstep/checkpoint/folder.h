@@ -15,7 +15,7 @@
 
 #include "lockstep/checkpoint/manifest.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 struct Found {
   std::string folder;
@@ -61,4 +61,4 @@ std::vector<Found> prune(const std::string& run_folder, int64_t keep, int64_t ke
 /// What it would remove.
 std::vector<Found> to_prune(const std::string& run_folder, int64_t keep, int64_t keep_every);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -13,7 +13,7 @@
 #include "lockstep/files/gguf.h"
 #include "lockstep/files/tokenizer.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 constexpr float kMostInHalf = 65'504;
@@ -157,4 +157,4 @@ void export_gguf(const Weights& weights, const std::string& path, const std::str
   files::write_gguf(path, keys, tensors.list());
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

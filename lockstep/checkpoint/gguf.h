@@ -20,7 +20,7 @@
 
 #include "lockstep/checkpoint/weights.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 /// Writes `weights` to `path`, whole or not at all, with the vocabulary of their tokenizer.
 ///
@@ -30,4 +30,4 @@ namespace lockstep::checkpoint {
 ///         cannot be read. EnvironmentError: the tokenizer's vocabulary is not there
 void export_gguf(const Weights& weights, const std::string& path, const std::string& dtype);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -10,7 +10,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/files/tokenizer.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 /// llama.cpp's kinds of token.
@@ -120,4 +120,4 @@ files::GgufKeys gguf_vocabulary(const std::string& tokenizer, int64_t vocab,
       {"tokenizer.ggml.add_bos_token", false}};
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

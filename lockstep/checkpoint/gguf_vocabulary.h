@@ -6,7 +6,7 @@
 
 #include "lockstep/files/gguf.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 /// The keys tokenizer.ggml.* for `vocab` ids of the tokenizer: "bytes" (256 letters, no merge) or
 /// "r50k" alias "gpt2". Ids that name no token are marked as unused.
@@ -16,4 +16,4 @@ namespace lockstep::checkpoint {
 files::GgufKeys gguf_vocabulary(const std::string& tokenizer, int64_t vocab,
                                 const std::string& folder);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -6,7 +6,7 @@
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/plan/tokenizers.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 /// GPT-2's own by the size of the vocabulary, also rounded up to the multiple of 64 that other
 /// programs make of it; else none is known, and the user is told `why`.
@@ -28,4 +28,4 @@ inline void set_vocab(WeightOrigin& origin) {
   origin.config.model.vocab = same ? 0 : origin.vocab;
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

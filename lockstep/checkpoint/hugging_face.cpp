@@ -11,7 +11,7 @@
 #include "lockstep/checkpoint/renamed_weights.h"
 #include "lockstep/files/mapped_file.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 namespace fs = std::filesystem;
 
@@ -62,4 +62,4 @@ std::unique_ptr<Weights> open_hugging_face(const std::string& folder) {
       [tied](const std::string& name) { return is_buffer(name) || (tied && name == kHead); });
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

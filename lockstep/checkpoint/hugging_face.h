@@ -13,7 +13,7 @@
 
 #include "lockstep/checkpoint/weights.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 /// Whether the folder's config.json is one of a model of Hugging Face.
 bool is_hugging_face(const std::string& folder);
@@ -34,4 +34,4 @@ struct HuggingFaceOptions {
 std::vector<std::string> write_hugging_face(const Weights& weights, const std::string& folder,
                                             const HuggingFaceOptions& options = {});
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -9,7 +9,7 @@
 #include "lockstep/checkpoint/gpt2_tokenizer.h"
 #include "lockstep/plan/tokenizers.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 using Json = nlohmann::json;
@@ -309,4 +309,4 @@ nlohmann::json hugging_face_generation_config(const WeightOrigin& origin) {
   return json;
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -22,7 +22,7 @@
 
 #include "lockstep/checkpoint/weights.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 /// Without kind and path. Throws StateError naming file, key and value: another model, a variant
 /// that Lockstep does not compute, a key that it does not know.
@@ -34,4 +34,4 @@ nlohmann::json hugging_face_config(const WeightOrigin& origin, const std::string
 /// generation_config.json.
 nlohmann::json hugging_face_generation_config(const WeightOrigin& origin);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

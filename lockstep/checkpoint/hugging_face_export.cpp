@@ -17,7 +17,7 @@
 #include "lockstep/files/atomic_file.h"
 #include "lockstep/files/safetensors.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 namespace fs = std::filesystem;
 
@@ -205,4 +205,4 @@ std::vector<std::string> write_hugging_face(const Weights& weights, const std::s
   return notes;
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -13,7 +13,7 @@
 #include "lockstep/checkpoint/renamed_weights.h"
 #include "lockstep/files/mapped_file.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 constexpr int32_t kMagic = 20240326;
@@ -149,4 +149,4 @@ std::unique_ptr<Weights> open_llmc(const std::string& path) {
                          [](const std::string&) { return false; });
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

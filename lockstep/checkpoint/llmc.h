@@ -12,10 +12,10 @@
 
 #include "lockstep/checkpoint/weights.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 bool is_llmc_model(const std::string& path);
 /// Throws StateError naming file and reason: another version, sizes that do not fit the file's.
 std::unique_ptr<Weights> open_llmc(const std::string& path);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -10,7 +10,7 @@
 #include "lockstep/files/sha256.h"
 #include "lockstep/plan/optimizers.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 using Json = nlohmann::json;
@@ -196,7 +196,8 @@ void from_json(const Json& json, SavedTensor& tensor) {
                              .lo = count_of(slice[2]),
                              .hi = count_of(slice[3])});
     if (tensor.slices.back().grain >= tensor.grains) {
-      refuse(base::str(tensor.kind, " \"", tensor.name, "\" has a slice of a grain that it has not"));
+      refuse(
+          base::str(tensor.kind, " \"", tensor.name, "\" has a slice of a grain that it has not"));
     }
   }
 }
@@ -346,4 +347,4 @@ Index parse_index(std::string_view text, int files) {
   }
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

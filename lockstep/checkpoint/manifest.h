@@ -27,7 +27,7 @@
 #include "lockstep/plan/param_table.h"
 #include "lockstep/plan/train_config.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 inline constexpr int kSchema = 1;
 inline constexpr const char* kManifestFile = "manifest.json";
@@ -47,19 +47,20 @@ struct PartFile {
   std::string header_sha256;  // of what stands before the values
   plan::Digest values;        // of all values, by entry and place in it
   int64_t elements = 0;
-  plan::Digest params;  // of masters and running values, by logical tensor: part of the run's digest
+  plan::Digest
+      params;  // of masters and running values, by logical tensor: part of the run's digest
   bool operator==(const PartFile&) const = default;
 };
 
 struct Manifest {
-  int64_t step = 0;  // steps done
+  int64_t step = 0;      // steps done
   std::string saved_at;  // "2024-05-01T12:00:00Z"
   plan::TrainConfig config;
   int64_t vocab = 0;
   std::string identity;  // plan::NumericIdentity::text
   std::string param_digest;
-  int world = 0;  // ranks of the run
-  nlohmann::json state;  // what else the run goes on from (train/run_state.h)
+  int world = 0;                         // ranks of the run
+  nlohmann::json state;                  // what else the run goes on from (train/run_state.h)
   std::vector<std::string> rank_states;  // a user's own, by rank; empty: there are none
   int64_t index_bytes = 0;
   std::string index_sha256;
@@ -117,9 +118,9 @@ void from_json(const nlohmann::json& json, SavedTensor& tensor);
 
 std::string manifest_text(const Manifest& manifest);
 std::string index_text(const Index& index);
-/// Throw StateError with the reason alone: the caller knows the file's name. Of an index: unless its
-/// slices, in `files` files, hold every element exactly once.
+/// Throw StateError with the reason alone: the caller knows the file's name. Of an index: unless
+/// its slices, in `files` files, hold every element exactly once.
 Manifest parse_manifest(std::string_view text);
 Index parse_index(std::string_view text, int files);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -8,7 +8,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/files/sha256.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 constexpr const char* kInfoKey = "lockstep";
@@ -126,4 +126,4 @@ void write_model_file(const std::string& path, const Weights& weights) {
   files::write_safetensors(path, entries, metadata);
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -15,7 +15,7 @@
 #include "lockstep/files/safetensors.h"
 #include "lockstep/plan/train_config.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 struct ModelFileInfo {
   plan::TrainConfig config;
@@ -39,4 +39,4 @@ std::unique_ptr<Weights> open_model_file(files::SafetensorsFile file);
 /// StateError.
 void write_model_file(const std::string& path, const Weights& weights);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -8,7 +8,7 @@
 #include "lockstep/checkpoint/gpt2_tokenizer.h"
 #include "lockstep/checkpoint/renamed_weights.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 /// torch.compile puts a word of its own before every name.
@@ -103,4 +103,4 @@ std::unique_ptr<Weights> open_nanogpt(const files::SafetensorsFile& file,
       [&tied](const std::string& other) { return other == tied || other.ends_with(".attn.bias"); });
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -10,11 +10,11 @@
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/files/safetensors.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 /// Throws StateError naming file and reason: other names or shapes, heads that nobody says or that
 /// do not divide the width.
 std::unique_ptr<Weights> open_nanogpt(const files::SafetensorsFile& file,
                                       const OpenOptions& options);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

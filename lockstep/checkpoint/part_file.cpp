@@ -8,7 +8,7 @@
 #include "lockstep/files/safetensors.h"
 #include "lockstep/files/sha256.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 void add_params(plan::Digest& digest, const SavedTensor& tensor, int grain, int64_t lo, int64_t hi,
                 const float* values) {
@@ -76,9 +76,9 @@ void add_report(const std::string& report, Manifest& manifest, Index& index) {
       index.add(tensor);
     }
   } catch (const nlohmann::json::exception& error) {
-    throw StateError(base::str("a rank's report on its part of a checkpoint cannot be read: ",
-                               error.what()));
+    throw StateError(
+        base::str("a rank's report on its part of a checkpoint cannot be read: ", error.what()));
   }
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -10,7 +10,7 @@
 
 #include "lockstep/checkpoint/manifest.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 /// A slice that a rank writes.
 struct SliceToWrite {
@@ -23,8 +23,8 @@ struct SliceToWrite {
   std::function<const float*()> values;
 };
 
-/// Adds what the run's digest takes of elements lo <= i < hi of a grain: masters and running values,
-/// by logical place.
+/// Adds what the run's digest takes of elements lo <= i < hi of a grain: masters and running
+/// values, by logical place.
 void add_params(plan::Digest& digest, const SavedTensor& tensor, int grain, int64_t lo, int64_t hi,
                 const float* values);
 
@@ -41,4 +41,4 @@ std::string report_text(const PartFile& part, const std::vector<SliceToWrite>& s
 /// report.
 void add_report(const std::string& report, Manifest& manifest, Index& index);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -11,7 +11,7 @@
 #include "lockstep/checkpoint/part_file.h"
 #include "lockstep/files/sha256.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 namespace fs = std::filesystem;
@@ -33,8 +33,9 @@ files::SafetensorsFile open_part(const std::string& folder, const PartFile& part
   }
   auto file = files::SafetensorsFile::open(path);
   if (files::sha256_hex(file.header_bytes()) != part.header_sha256) {
-    throw StateError(base::str(path, " has another header than the manifest says: it is damaged, or "
-                                     "of another checkpoint."));
+    throw StateError(base::str(path,
+                               " has another header than the manifest says: it is damaged, or "
+                               "of another checkpoint."));
   }
   return file;
 }
@@ -93,8 +94,7 @@ void Reader::read_slice(const SavedTensor& tensor, const SavedSlice& slice, int6
 
 void Reader::read(const std::string& kind, const plan::Param& param, int64_t lo, int64_t hi,
                   float* out, ReadProof* proof) const {
-  const SavedTensor& tensor =
-      find(kind, plan::logical_name(param), plan::logical_shape(param));
+  const SavedTensor& tensor = find(kind, plan::logical_name(param), plan::logical_shape(param));
   const plan::TensorSlice& slice = param.slice;
   const bool whole = slice.logical.empty();
   const bool same_cut = whole ? tensor.blocks.empty()
@@ -135,8 +135,7 @@ const std::vector<Reader::Run>& Reader::runs_of(const SavedTensor& tensor) const
       runs.push_back({run.first, run.size(), &slice, run.lo - slice.lo});
     }
   }
-  std::sort(runs.begin(), runs.end(),
-            [](const Run& a, const Run& b) { return a.first < b.first; });
+  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.first < b.first; });
   return runs;
 }
 
@@ -148,9 +147,8 @@ void Reader::read_logical(const std::string& kind, const std::string& name, int6
                                kind, " \"", name, "\"."));
   }
   const std::vector<Run>& runs = runs_of(*tensor);
-  auto next = std::partition_point(runs.begin(), runs.end(), [first](const Run& run) {
-    return run.first + run.size <= first;
-  });
+  auto next = std::partition_point(
+      runs.begin(), runs.end(), [first](const Run& run) { return run.first + run.size <= first; });
   while (count > 0) {
     const int64_t skip = first - next->first;
     const int64_t part = std::min(count, next->size - skip);
@@ -219,4 +217,4 @@ void Reader::verify() const {
   require_param_digest(params);
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -1,9 +1,9 @@
 /// Reads what it needs of a checkpoint, on whatever layout it was saved and whoever asks.
 ///
 /// Opening checks manifest and index, that every part file is there with the size and the header
-/// that the manifest states, and that their digests make the model's. Values are proven by those who read them: a reader adds what it
-/// has read to digests that are sums over elements, and ranks that together read all of a file
-/// compare their sum with the manifest's.
+/// that the manifest states, and that their digests make the model's. Values are proven by those
+/// who read them: a reader adds what it has read to digests that are sums over elements, and ranks
+/// that together read all of a file compare their sum with the manifest's.
 ///
 /// Moves   the bytes asked for, once            test: Reader.ReadsWhatItIsAskedFor
 /// Holds   no file in memory; of a tensor that was cut otherwise, a list of its runs
@@ -19,7 +19,7 @@
 #include "lockstep/files/safetensors.h"
 #include "lockstep/plan/param_table.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 /// Of the values read so far, by part file.
 struct ReadProof {
@@ -78,4 +78,4 @@ class Reader {
   mutable int64_t bytes_read_ = 0;
 };
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -10,7 +10,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/checkpoint/manifest.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 constexpr int64_t kBlock = int64_t{1} << 18;  // elements read at once
@@ -159,4 +159,4 @@ void require_same_values(const TensorSource& source, const std::string& name,
                              "\" differ, but the model's settings say that they are tied."));
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -12,7 +12,7 @@
 #include "lockstep/checkpoint/tensor_table.h"
 #include "lockstep/checkpoint/weights.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 /// Throws StateError naming the source and a tensor: missing, of another shape, of a type that is
 /// not read, or one that `table` does not know and `is_no_weight` does not say is a buffer.
@@ -24,4 +24,4 @@ std::unique_ptr<Weights> renamed_weights(
 void require_same_values(const TensorSource& source, const std::string& name,
                          const std::string& other);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

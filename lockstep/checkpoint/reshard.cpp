@@ -11,7 +11,7 @@
 #include "lockstep/checkpoint/reader.h"
 #include "lockstep/plan/write_share.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 constexpr int kMostFiles = 1 << 16;
@@ -102,4 +102,4 @@ Manifest reshard(const std::string& from, const std::string& to, int files) {
   return read_manifest(to);
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -13,11 +13,11 @@
 
 #include "lockstep/checkpoint/manifest.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 /// Writes the checkpoint in `from` as `files` parts to the folder `to`, which must not be there
 /// yet. All that is read is proven: throws StateError naming the file that is damaged, and leaves
 /// nothing at `to` then. UsageError: `files` is not 1 to 65,536, or `to` is there.
 Manifest reshard(const std::string& from, const std::string& to, int files);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

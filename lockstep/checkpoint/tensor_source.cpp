@@ -15,7 +15,7 @@
 #include "lockstep/files/mapped_file.h"
 #include "lockstep/files/safetensors.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 namespace fs = std::filesystem;
 
@@ -163,4 +163,4 @@ std::unique_ptr<TensorSource> open_tensor_folder(const std::string& folder) {
   return std::make_unique<SafetensorsSource>(folder, std::move(files));
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 class TensorSource {
  public:
@@ -40,4 +40,4 @@ void widen(const std::string& dtype, const void* from, int64_t count, float* out
 /// Rounded to the nearest, ties to even. `into` has count * float_bytes bytes.
 void narrow(const std::string& dtype, const float* from, int64_t count, void* into);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -5,7 +5,7 @@
 
 #include "lockstep/base/str.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 int64_t kv_width(const plan::TrainConfig& config) {
@@ -105,4 +105,4 @@ std::vector<WeightInfo> logical_tensors(const TensorTable& table) {
   return tensors;
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -18,7 +18,7 @@
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/plan/train_config.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 /// A tensor of another program: rows first_row, first_row + 1, ... of one of ours.
 struct TensorRow {
@@ -47,4 +47,4 @@ TensorTable llama_table(const plan::TrainConfig& config, int64_t vocab);
 /// Our tensors that a table makes, in name order.
 std::vector<WeightInfo> logical_tensors(const TensorTable& table);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

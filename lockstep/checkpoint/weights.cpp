@@ -16,7 +16,7 @@
 #include "lockstep/files/mapped_file.h"
 #include "lockstep/files/other_formats.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 namespace fs = std::filesystem;
 
@@ -172,4 +172,4 @@ plan::TrainConfig model_of(const std::string& path) {
   return config;
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -14,7 +14,7 @@
 #include "lockstep/plan/digest.h"
 #include "lockstep/plan/train_config.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 
 struct WeightInfo {
   std::string name;  // as models/decoder.h has it: "h.0.attn.c_attn.weight"
@@ -63,8 +63,8 @@ struct OpenOptions {
 /// What lies at `path`: a run folder (final.safetensors, or a checkpoint of a later step), a
 /// checkpoint folder, a model file of Lockstep, a Hugging Face folder of GPT-2 or Llama, a
 /// safetensors file with nanoGPT's names, a model file of llm.c. Throws StateError naming path and
-/// reason: nothing of these, cut short, or a file that could carry code (it says how such a model is
-/// brought in).
+/// reason: nothing of these, cut short, or a file that could carry code (it says how such a model
+/// is brought in).
 std::unique_ptr<Weights> open_weights(const std::string& path, const OpenOptions& options = {});
 
 /// Throws StateError if `weights` do not fit the model of `config`: names the first setting or
@@ -81,4 +81,4 @@ plan::Digest digest_of(const Weights& weights);
 /// The settings of the model at `path`, and defaults.
 plan::TrainConfig model_of(const std::string& path);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -70,7 +70,7 @@ std::map<int64_t, plan::TrainConfig> all_settings(const std::string& folder) {
 
 void add_start(RunRecord& run, const std::string& folder) {
   try {
-    const checkpoint::Manifest manifest = checkpoint::read_manifest(folder);
+    const checkpoints::Manifest manifest = checkpoints::read_manifest(folder);
     run.starts.push_back({.step = manifest.step,
                           .folder = folder,
                           .param_digest = manifest.param_digest,
@@ -88,9 +88,9 @@ void add_starts(RunRecord& run) {
   } else {
     add_start(run, resume);  // another run's
   }
-  std::vector<checkpoint::Found> found = checkpoint::complete_checkpoints(run.folder);
+  std::vector<checkpoints::Found> found = checkpoints::complete_checkpoints(run.folder);
   std::reverse(found.begin(), found.end());
-  for (const checkpoint::Found& one : found) add_start(run, one.folder);
+  for (const checkpoints::Found& one : found) add_start(run, one.folder);
 }
 
 void add_summary(RunRecord& run) {

@@ -111,7 +111,7 @@ std::string Replays::run_part(const Part& part, const Stretch& stretch, Replayed
     const Hush hush(folder + "/console.log");
     result = launch::run_job(job);
   }
-  const std::vector<checkpoint::Found> saved = checkpoint::complete_checkpoints(folder);
+  const std::vector<checkpoints::Found> saved = checkpoints::complete_checkpoints(folder);
   const bool there = !saved.empty() && saved.front().step == part.to;
   if (result.exit_code != 0 && !(result.exit_code == kStoppedOnRequest && there)) {
     throw Error(base::str("the replay of ", stretch.run->folder, " up to step ", part.to,
@@ -122,7 +122,7 @@ std::string Replays::run_part(const Part& part, const Stretch& stretch, Replayed
   for (const auto& [step, figures] : read_figures(folder + "/metrics.jsonl")) {
     replayed.steps[step] = figures;
   }
-  replayed.identity = checkpoint::read_manifest(saved.front().folder).identity;
+  replayed.identity = checkpoints::read_manifest(saved.front().folder).identity;
   return saved.front().folder;
 }
 

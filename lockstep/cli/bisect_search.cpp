@@ -47,12 +47,12 @@ std::string steps_text(int64_t first, int64_t last) {
 
 std::optional<StateDifference> state_difference(int64_t step, const std::string& a,
                                                 const std::string& b) {
-  const checkpoint::Difference found = checkpoint::compare(a, b);
+  const checkpoints::Difference found = checkpoints::compare(a, b);
   if (!found.tensors.empty())
     return StateDifference{.step = step, .tensor = found.tensors.front(), .other = {}};
   if (!found.shapes.empty())
     return StateDifference{.step = step, .tensor = {}, .other = found.shapes.front()};
-  for (const checkpoint::OtherDifference& other : found.state) {
+  for (const checkpoints::OtherDifference& other : found.state) {
     // Where the samples lie is a setting; that they are the same ones, figures say.
     if (other.what.starts_with("cursor")) continue;
     return StateDifference{.step = step, .tensor = {}, .other = other};

@@ -44,8 +44,8 @@ struct FigureDifference {
 /// What differs between two checkpoints of one step: its first tensor, or what else.
 struct StateDifference {
   int64_t step = 0;
-  std::optional<checkpoint::TensorDifference> tensor;
-  std::optional<checkpoint::OtherDifference> other;
+  std::optional<checkpoints::TensorDifference> tensor;
+  std::optional<checkpoints::OtherDifference> other;
 };
 
 /// Of a run against its replay.

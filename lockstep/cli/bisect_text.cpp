@@ -45,7 +45,7 @@ std::string text_of(const FigureDifference& difference, const char* of_a, const 
 std::string text_of(const StateDifference& state, const char* of_a, const char* of_b) {
   const std::string where = base::str("checkpoint of step ", state.step, ": ");
   if (state.tensor) {
-    const checkpoint::TensorDifference& tensor = *state.tensor;
+    const checkpoints::TensorDifference& tensor = *state.tensor;
     return base::str(where, tensor.kind, " ", tensor.name, ": element ", tensor.first, " is ",
                      exact(tensor.first_a), " ", of_a, ", ", exact(tensor.first_b), " ", of_b,
                      tensor.elements > 1
@@ -177,7 +177,7 @@ Json json_of(const std::optional<StateDifference>& state) {
             {"a", state->other->a},
             {"b", state->other->b}};
   }
-  const checkpoint::TensorDifference& tensor = *state->tensor;
+  const checkpoints::TensorDifference& tensor = *state->tensor;
   return {{"step", state->step},         {"kind", tensor.kind},   {"name", tensor.name},
           {"elements", tensor.elements}, {"index", tensor.first}, {"a", number(tensor.first_a)},
           {"b", number(tensor.first_b)}};

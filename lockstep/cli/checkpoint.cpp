@@ -26,10 +26,10 @@ int checkpoint_verify(const std::vector<std::string>& args) {
   app.add_option("CHECKPOINT|RUN", path, "a checkpoint, or a run: its newest one")->required();
   if (!parse_arguments(app, args)) return 0;
 
-  const std::string folder = checkpoint::checkpoint_at(path);
-  const checkpoint::Reader reader(folder);
+  const std::string folder = checkpoints::checkpoint_at(path);
+  const checkpoints::Reader reader(folder);
   reader.verify();
-  const checkpoint::Manifest& manifest = reader.manifest();
+  const checkpoints::Manifest& manifest = reader.manifest();
   std::cout << folder << " is whole: step " << manifest.step << ", " << manifest.files.size()
             << (manifest.files.size() == 1 ? " file" : " files") << ", "
             << base::bytes_text(manifest.bytes()) << ", digest " << manifest.param_digest << "\n";
@@ -48,8 +48,8 @@ int checkpoint_reshard(const std::vector<std::string>& args) {
       ->capture_default_str();
   if (!parse_arguments(app, args)) return 0;
 
-  const std::string folder = checkpoint::checkpoint_at(from);
-  const checkpoint::Manifest manifest = checkpoint::reshard(folder, to, files);
+  const std::string folder = checkpoints::checkpoint_at(from);
+  const checkpoints::Manifest manifest = checkpoints::reshard(folder, to, files);
   std::cout << folder << " -> " << to << ": step " << manifest.step << " in " << files
             << (files == 1 ? " file" : " files") << ", " << base::bytes_text(manifest.bytes())
             << ", digest " << manifest.param_digest << "\n";
@@ -70,14 +70,14 @@ int checkpoint_prune(const std::vector<std::string>& args) {
   app.add_flag("--dry-run", dry_run, "say what would go, and leave it");
   if (!parse_arguments(app, args)) return 0;
 
-  if (checkpoint::is_checkpoint(run)) {
+  if (checkpoints::is_checkpoint(run)) {
     throw UsageError(base::str(run, " is a checkpoint. Give the folder of its run."));
   }
   // The newest must be one that a run can go on from: else the older ones are all there is.
-  const checkpoint::Reader newest(checkpoint::checkpoint_at(run));
-  const auto removed = dry_run ? checkpoint::to_prune(run, keep, keep_every)
-                               : checkpoint::prune(run, keep, keep_every);
-  for (const checkpoint::Found& found : removed) {
+  const checkpoints::Reader newest(checkpoints::checkpoint_at(run));
+  const auto removed = dry_run ? checkpoints::to_prune(run, keep, keep_every)
+                               : checkpoints::prune(run, keep, keep_every);
+  for (const checkpoints::Found& found : removed) {
     std::cout << (dry_run ? "would remove " : "removed ") << found.folder << "\n";
   }
   if (removed.empty()) std::cout << "nothing to remove in " << run << "\n";

@@ -32,8 +32,8 @@ std::string shortest_text(float value) {
 /// JSON has no infinity.
 Json number_json(double value) { return std::isfinite(value) ? Json(value) : Json("inf"); }
 
-Json json_of(const checkpoint::Difference& found) {
-  const auto others = [](const std::vector<checkpoint::OtherDifference>& differences) {
+Json json_of(const checkpoints::Difference& found) {
+  const auto others = [](const std::vector<checkpoints::OtherDifference>& differences) {
     Json json = Json::array();
     for (const auto& other : differences) {
       json.push_back({{"what", other.what}, {"a", other.a}, {"b", other.b}});
@@ -41,7 +41,7 @@ Json json_of(const checkpoint::Difference& found) {
     return json;
   };
   Json tensors = Json::array();
-  for (const checkpoint::TensorDifference& tensor : found.tensors) {
+  for (const checkpoints::TensorDifference& tensor : found.tensors) {
     tensors.push_back({{"kind", tensor.kind},
                        {"name", tensor.name},
                        {"elements", tensor.elements},
@@ -63,7 +63,7 @@ Json json_of(const checkpoint::Difference& found) {
           {"settings", others(found.settings)}};
 }
 
-void print_others(const char* title, const std::vector<checkpoint::OtherDifference>& differences) {
+void print_others(const char* title, const std::vector<checkpoints::OtherDifference>& differences) {
   if (differences.empty()) return;
   Rows rows = {{title, "A", "B"}};
   for (const auto& other : differences) {
@@ -72,12 +72,12 @@ void print_others(const char* title, const std::vector<checkpoint::OtherDifferen
   std::cout << "\n" << table_text(rows);
 }
 
-void print_difference(const checkpoint::Difference& found) {
+void print_difference(const checkpoints::Difference& found) {
   std::cout << "A  " << found.path_a << " (" << found.kind_a << ")\n"
             << "B  " << found.path_b << " (" << found.kind_b << ")\n";
   if (!found.tensors.empty()) {
     Rows rows = {{"kind", "tensor", "differ", "of", "largest", "relative", "first", "A", "B"}};
-    for (const checkpoint::TensorDifference& tensor : found.tensors) {
+    for (const checkpoints::TensorDifference& tensor : found.tensors) {
       rows.push_back({tensor.kind, tensor.name, base::with_commas(tensor.elements),
                       base::with_commas(tensor.numel), number_text(tensor.largest_absolute),
                       number_text(tensor.largest_relative), std::to_string(tensor.first),
@@ -108,7 +108,7 @@ int checkpoint_diff(const std::vector<std::string>& args) {
   app.add_flag("--json", as_json, "one object on stdout");
   if (!parse_arguments(app, args)) return 0;
 
-  const checkpoint::Difference found = checkpoint::compare(a, b);
+  const checkpoints::Difference found = checkpoints::compare(a, b);
   if (as_json) {
     std::cout << json_of(found).dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
   } else {

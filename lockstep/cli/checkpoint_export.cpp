@@ -35,16 +35,16 @@ int checkpoint_export(const std::vector<std::string>& args) {
           ->capture_default_str();
   if (!parse_arguments(app, args)) return 0;
 
-  const auto weights = checkpoint::open_weights(from);
+  const auto weights = checkpoints::open_weights(from);
   say_notes(weights->origin().notes);
   if (format == "gguf") {
     if (by_files->count() > 0) {
       throw UsageError(
           "lockstep checkpoint export: --file-gb is of --format hf; a GGUF is one file.");
     }
-    checkpoint::export_gguf(*weights, to, dtype);
+    checkpoints::export_gguf(*weights, to, dtype);
   } else {
-    say_notes(checkpoint::write_hugging_face(
+    say_notes(checkpoints::write_hugging_face(
         *weights, to, {.dtype = dtype, .file_bytes = static_cast<int64_t>(file_gb * 1e9)}));
   }
   int64_t elements = 0;

@@ -29,14 +29,14 @@ int checkpoint_import(const std::vector<std::string>& args) {
                                ".safetensors"));
   }
 
-  const auto weights = checkpoint::open_weights(from, {.heads = heads});
+  const auto weights = checkpoints::open_weights(from, {.heads = heads});
   say_notes(weights->origin().notes);
-  checkpoint::write_model_file(to, *weights);
+  checkpoints::write_model_file(to, *weights);
   int64_t elements = 0;
   for (const auto& tensor : weights->list()) elements += tensor.numel;
   std::cout << from << " (" << weights->origin().kind << ") -> " << to << ": "
             << base::with_commas(elements) << " parameters, digest "
-            << checkpoint::open_weights(to)->origin().param_digest << "\n";
+            << checkpoints::open_weights(to)->origin().param_digest << "\n";
   return 0;
 }
 

@@ -16,7 +16,7 @@
 namespace lockstep::cli {
 namespace {
 
-using checkpoint::Manifest;
+using checkpoints::Manifest;
 using Json = nlohmann::ordered_json;
 using Rows = std::vector<std::vector<std::string>>;
 
@@ -50,9 +50,9 @@ struct KindSum {
   int64_t elements = 0;
 };
 
-std::map<std::string, KindSum> sums_of(const checkpoint::Index& index) {
+std::map<std::string, KindSum> sums_of(const checkpoints::Index& index) {
   std::map<std::string, KindSum> sums;
-  for (const checkpoint::SavedTensor& tensor : index.tensors) {
+  for (const checkpoints::SavedTensor& tensor : index.tensors) {
     KindSum& sum = sums[tensor.kind];
     ++sum.tensors;
     sum.elements += tensor.numel();
@@ -60,7 +60,7 @@ std::map<std::string, KindSum> sums_of(const checkpoint::Index& index) {
   return sums;
 }
 
-Json json_of(const checkpoint::Reader& reader, bool with_tensors) {
+Json json_of(const checkpoints::Reader& reader, bool with_tensors) {
   const Manifest& manifest = reader.manifest();
   Json json = {{"folder", reader.folder()},
                {"step", manifest.step},
@@ -78,7 +78,7 @@ Json json_of(const checkpoint::Reader& reader, bool with_tensors) {
     json["kinds"][kind] = {
         {"tensors", sum.tensors}, {"elements", sum.elements}, {"bytes", sum.elements * 4}};
   }
-  for (const checkpoint::PartFile& part : manifest.files) {
+  for (const checkpoints::PartFile& part : manifest.files) {
     json["files"].push_back(
         {{"name", part.name}, {"bytes", part.bytes}, {"elements", part.elements}});
   }
@@ -87,7 +87,7 @@ Json json_of(const checkpoint::Reader& reader, bool with_tensors) {
   }
   if (!with_tensors) return json;
   json["tensors"] = Json::array();
-  for (const checkpoint::SavedTensor& tensor : reader.index().tensors) {
+  for (const checkpoints::SavedTensor& tensor : reader.index().tensors) {
     json["tensors"].push_back({{"kind", tensor.kind},
                                {"name", tensor.name},
                                {"shape", tensor.shape},
@@ -98,17 +98,17 @@ Json json_of(const checkpoint::Reader& reader, bool with_tensors) {
   return json;
 }
 
-void print_tensors(const checkpoint::Index& index) {
+void print_tensors(const checkpoints::Index& index) {
   Rows rows = {{"kind", "tensor", "shape", "bytes", "grains", "slices"}};
-  for (const checkpoint::SavedTensor& tensor : index.tensors) {
-    rows.push_back({tensor.kind, tensor.name, checkpoint::shape_text(tensor.shape),
+  for (const checkpoints::SavedTensor& tensor : index.tensors) {
+    rows.push_back({tensor.kind, tensor.name, checkpoints::shape_text(tensor.shape),
                     base::with_commas(tensor.numel() * 4), std::to_string(tensor.grains),
                     std::to_string(tensor.slices.size())});
   }
   std::cout << "\n" << table_text(rows);
 }
 
-void print_inspected(const checkpoint::Reader& reader, bool with_tensors) {
+void print_inspected(const checkpoints::Reader& reader, bool with_tensors) {
   const Manifest& manifest = reader.manifest();
   Rows kinds = {{"kind", "tensors", "elements", "bytes"}};
   for (const auto& [kind, sum] : sums_of(reader.index())) {
@@ -116,7 +116,7 @@ void print_inspected(const checkpoint::Reader& reader, bool with_tensors) {
                      base::with_commas(sum.elements * 4)});
   }
   Rows files = {{"file", "values", "bytes"}};
-  for (const checkpoint::PartFile& part : manifest.files) {
+  for (const checkpoints::PartFile& part : manifest.files) {
     files.push_back({part.name, base::with_commas(part.elements), base::with_commas(part.bytes)});
   }
   Rows settings = {{"setting", "value (others as by default)"}};
@@ -147,18 +147,18 @@ int checkpoint_ls(const std::vector<std::string>& args) {
   app.add_flag("--json", as_json, "one object on stdout");
   if (!parse_arguments(app, args)) return 0;
 
-  if (checkpoint::is_checkpoint(run)) {
+  if (checkpoints::is_checkpoint(run)) {
     throw UsageError(base::str(run,
                                " is a checkpoint.\n  What is in it: lockstep checkpoint inspect ",
                                run, "\n  All of its run: lockstep checkpoint ls RUN"));
   }
-  checkpoint::checkpoint_at(run);  // says what is wrong with a folder that has none
+  checkpoints::checkpoint_at(run);  // says what is wrong with a folder that has none
   Json list = Json::array();
   Rows rows = {{"step", "saved at", "ranks", "files", "bytes", "digest"}};
-  for (const checkpoint::Found& found : checkpoint::complete_checkpoints(run)) {
+  for (const checkpoints::Found& found : checkpoints::complete_checkpoints(run)) {
     Json& entry = list.emplace_back(Json{{"folder", found.folder}, {"step", found.step}});
     try {
-      const Manifest manifest = checkpoint::read_manifest(found.folder);
+      const Manifest manifest = checkpoints::read_manifest(found.folder);
       entry["saved_at"] = manifest.saved_at;
       entry["ranks"] = manifest.world;
       entry["files"] = manifest.files.size();
@@ -189,7 +189,7 @@ int checkpoint_inspect(const std::vector<std::string>& args) {
   app.add_flag("--json", as_json, "one object on stdout");
   if (!parse_arguments(app, args)) return 0;
 
-  const checkpoint::Reader reader(checkpoint::checkpoint_at(path));
+  const checkpoints::Reader reader(checkpoints::checkpoint_at(path));
   if (as_json) {
     print(json_of(reader, with_tensors));
   } else {

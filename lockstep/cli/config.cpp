@@ -50,7 +50,7 @@ void apply_all(ResolvedConfig& resolved, const plan::TrainConfig& config,
 
 void apply_model(ResolvedConfig& resolved, const std::string& path) {
   const plan::TrainConfig before = resolved.config;
-  checkpoint::take_model_settings(*checkpoint::open_weights(path), resolved.config);
+  checkpoints::take_model_settings(*checkpoints::open_weights(path), resolved.config);
   for (const plan::ConfigKey& key : plan::config_keys()) {
     if (plan::get_value(resolved.config, key.name) != plan::get_value(before, key.name)) {
       resolved.origins[key.name] = "model " + path;

@@ -30,7 +30,7 @@ int eval_command(const std::vector<std::string>& args) {
   app.add_flag("--json", json, "one object on stdout");
   if (!parse_arguments(app, args)) return 0;
 
-  const checkpoint::WeightOrigin model = open_model(run_or_file);
+  const checkpoints::WeightOrigin model = open_model(run_or_file);
   const bool has_data = !model.identity.empty();  // that it was trained with
   if (data.empty() && !has_data) {
     throw UsageError(base::str(run_or_file, " is no run of Lockstep and names no validation data.",

@@ -49,7 +49,7 @@ int generate_command(const std::vector<std::string>& args) {
   require(top_k >= 0, "--top-k", "a number from 0");
   require(seed >= 0, "--seed", "a number from 0");
 
-  const checkpoint::WeightOrigin model = open_model(run_or_file);
+  const checkpoints::WeightOrigin model = open_model(run_or_file);
   if (tokenizer.empty() && !model.knows_tokenizer) {
     throw UsageError(base::str(run_or_file, " (", model.kind, ") does not say which tokenizer its ",
                                "ids are of.\n  Name it: --tokenizer NAME"));

@@ -8,8 +8,8 @@ void say_notes(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) std::fprintf(stderr, "note: %s\n", note.c_str());
 }
 
-checkpoint::WeightOrigin open_model(const std::string& path) {
-  checkpoint::WeightOrigin origin = checkpoint::open_weights(path)->origin();
+checkpoints::WeightOrigin open_model(const std::string& path) {
+  checkpoints::WeightOrigin origin = checkpoints::open_weights(path)->origin();
   say_notes(origin.notes);
   return origin;
 }

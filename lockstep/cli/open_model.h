@@ -10,7 +10,7 @@ namespace lockstep::cli {
 
 /// What the weights at `path` are (checkpoint/weights.h); what a user should know of them is said
 /// on stderr. Throws StateError: nothing that is known.
-checkpoint::WeightOrigin open_model(const std::string& path);
+checkpoints::WeightOrigin open_model(const std::string& path);
 
 /// On stderr, a line each.
 void say_notes(const std::vector<std::string>& notes);

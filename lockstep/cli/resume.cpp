@@ -30,7 +30,7 @@ plan::TrainConfig settings_of_run(const std::string& folder) {
 }
 
 void take(ResumePoint& point, const std::string& folder) {
-  const checkpoint::Manifest manifest = checkpoint::read_manifest(folder);
+  const checkpoints::Manifest manifest = checkpoints::read_manifest(folder);
   point.checkpoint = folder;
   point.step = manifest.step;
   point.world = manifest.world;
@@ -39,7 +39,7 @@ void take(ResumePoint& point, const std::string& folder) {
 
 /// The newest checkpoint of the run; nothing changes where there is none.
 void take_newest(ResumePoint& point, bool fall_back) {
-  const std::vector<checkpoint::Found> found = checkpoint::complete_checkpoints(point.run_folder);
+  const std::vector<checkpoints::Found> found = checkpoints::complete_checkpoints(point.run_folder);
   for (size_t i = 0; i < found.size(); ++i) {
     try {
       return take(point, found[i].folder);
@@ -74,16 +74,16 @@ ResumePoint find_resume_point(const std::string& path, bool fall_back) {
   const fs::path given(path);
   const std::string folder = (given.has_filename() ? given : given.parent_path()).string();
   std::error_code error;
-  if (checkpoint::is_checkpoint(folder)) {
+  if (checkpoints::is_checkpoint(folder)) {
     take(point, fs::absolute(folder).string());
     point.settings = point.saved;
     return point;
   }
   if (!fs::is_regular_file(fs::path(folder) / "config.json", error)) {
-    throw UsageError(base::str("cannot go on from ", path, ": it is ",
-                               fs::exists(path, error) ? "neither a run folder nor a checkpoint."
-                                                       : "not there.",
-                               what_helps(path)));
+    throw UsageError(
+        base::str("cannot go on from ", path, ": it is ",
+                  fs::exists(path, error) ? "neither a run folder nor a checkpoint." : "not there.",
+                  what_helps(path)));
   }
   point.run_folder = folder;
   point.settings = settings_of_run(folder);
@@ -112,8 +112,10 @@ Start resolve_start(ConfigSources sources) {
   }
   const ResumePoint& from = *start.from;
   if (!config.run.from.empty() && config.run.from != from.saved.run.from) {
-    throw UsageError(base::str("run.from = \"", config.run.from, "\" begins a run, and run.resume "
-                               "= \"", asked, "\" goes on with one.\n  Leave out one of the two."));
+    throw UsageError(base::str("run.from = \"", config.run.from,
+                               "\" begins a run, and run.resume "
+                               "= \"",
+                               asked, "\" goes on with one.\n  Leave out one of the two."));
   }
   plan::keep_grains(config, from.saved);
   plan::check_resume(from.saved, config, asked);
@@ -130,8 +132,7 @@ bool is_over(const ResumePoint& from, const plan::TrainConfig& config) {
   if (from.run_folder.empty()) return false;
   std::error_code error;
   const std::string summary = from.run_folder + "/summary.json";
-  if (!fs::exists(summary, error) ||
-      !fs::exists(from.run_folder + "/final.safetensors", error)) {
+  if (!fs::exists(summary, error) || !fs::exists(from.run_folder + "/final.safetensors", error)) {
     return false;
   }
   const auto json = nlohmann::json::parse(read_file(summary), nullptr, /*allow_exceptions=*/false);
@@ -141,8 +142,8 @@ bool is_over(const ResumePoint& from, const plan::TrainConfig& config) {
 
 std::string describe(const ResumePoint& from, const plan::TrainConfig& config) {
   if (from.checkpoint.empty()) return "has no checkpoint: it begins anew";
-  return base::str(from.run_folder.empty() ? "begins" : "goes on", " after step ", from.step, " of ",
-                   config.run.steps, " (", from.checkpoint, ")");
+  return base::str(from.run_folder.empty() ? "begins" : "goes on", " after step ", from.step,
+                   " of ", config.run.steps, " (", from.checkpoint, ")");
 }
 
 }  // namespace lockstep::cli

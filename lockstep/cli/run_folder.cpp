@@ -111,7 +111,7 @@ std::string new_log_folder(const std::string& folder) {
 }
 
 void remove_unfinished_files(const std::string& folder) {
-  checkpoint::remove_unfinished(folder);
+  checkpoints::remove_unfinished(folder);
   std::error_code error;
   std::vector<fs::path> unfinished;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;

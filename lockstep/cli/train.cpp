@@ -150,8 +150,9 @@ JoinedRun prepare_folder(const Start& start, int ranks, std::unique_ptr<RunLock>
 }
 
 int say_over(const TrainArguments& args, const Start& start) {
-  std::fprintf(stderr, "run %s is over: it has made its %lld steps.\n  More of them: --set "
-                       "run.steps=N --set run.may_change=run.steps\n",
+  std::fprintf(stderr,
+               "run %s is over: it has made its %lld steps.\n  More of them: --set "
+               "run.steps=N --set run.may_change=run.steps\n",
                start.from->run_folder.c_str(),
                static_cast<long long>(start.resolved.config.run.steps));
   if (args.json) print_summary(start.from->run_folder);
@@ -176,8 +177,8 @@ int lead(TrainArguments args, const std::optional<launch::Place>& place) {
   read_schedule(start.resolved.config);
   plan::check(config, args.ranks);
   if (!start.from && !config.run.from.empty()) {
-    checkpoint::require_same_model(*checkpoint::open_weights(config.run.from), config,
-                                   plan::resolved_vocab(config));
+    checkpoints::require_same_model(*checkpoints::open_weights(config.run.from), config,
+                                    plan::resolved_vocab(config));
   }
   const int hosts = place ? hosts_of(*place) : 1;
   const std::string algorithms = follow_table(start.resolved.config, args.ranks, hosts);

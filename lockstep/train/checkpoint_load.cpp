@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-using checkpoint::ReadProof;
+using checkpoints::ReadProof;
 
 constexpr int64_t kBlock = int64_t{1} << 20;  // elements that go to a file at a time
 
@@ -26,7 +26,7 @@ class Values {
   /// `runs` must outlive this.
   explicit Values(std::vector<HeldRun>& runs) : runs_(runs) {}
 
-  void read(const checkpoint::Reader& reader, ReadProof& proof) {
+  void read(const checkpoints::Reader& reader, ReadProof& proof) {
     for (HeldRun& run : runs_) {
       ReadProof* const proves = run.counts ? &proof : nullptr;
       if (run.memory != nullptr) {
@@ -94,7 +94,7 @@ LoadedCheckpoint load_checkpoint(const std::string& folder, ModelState& state,
   const auto start = std::chrono::steady_clock::now();
   std::vector<HeldRun> runs = held_runs(state, average, context);
   Values values(runs);
-  std::optional<checkpoint::Reader> reader;
+  std::optional<checkpoints::Reader> reader;
   ReadProof proof;
   std::string failure;
   try {
@@ -121,9 +121,8 @@ LoadedCheckpoint load_checkpoint(const std::string& folder, ModelState& state,
                                ", the manifest says ", reader->manifest().param_digest, "."));
   }
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  return {.manifest = reader->manifest(),
-          .bytes_read = reader->bytes_read(),
-          .seconds = taken.count()};
+  return {
+      .manifest = reader->manifest(), .bytes_read = reader->bytes_read(), .seconds = taken.count()};
 }
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
 /// Fills a run's state from a checkpoint, whatever layout that was saved on.
 ///
-/// Each rank reads the bytes that it holds and no others; ranks that hold one replica together prove
-/// all of every file (checkpoint/reader.h). Values in memory are put in place when the whole is
-/// proven: a damaged checkpoint changes nothing.
+/// Each rank reads the bytes that it holds and no others; ranks that hold one replica together
+/// prove all of every file (checkpoint/reader.h). Values in memory are put in place when the whole
+/// is proven: a damaged checkpoint changes nothing.
 ///
 /// Moves   each byte of the state once a replica; of parameters that several parts of a model hold,
 ///         once a part                          test: CheckpointLoad.ReadsEachByteOnceAReplica
@@ -20,7 +20,7 @@
 namespace lockstep {
 
 struct LoadedCheckpoint {
-  checkpoint::Manifest manifest;
+  checkpoints::Manifest manifest;
   int64_t bytes_read = 0;  // of values, by this rank
   double seconds = 0;
 };

@@ -44,8 +44,8 @@ struct Checkpointer::Job {
   int rank = 0;
   std::string target;      // what the folder will be
   std::string unfinished;  // what it is called till then
-  checkpoint::Manifest manifest;
-  std::vector<checkpoint::SliceToWrite> slices;
+  checkpoints::Manifest manifest;
+  std::vector<checkpoints::SliceToWrite> slices;
   std::shared_ptr<float[]> values;  // theirs, if they were copied
   std::vector<float> block;         // of a slice that is brought from a file
   std::function<void()> before_write;
@@ -53,19 +53,19 @@ struct Checkpointer::Job {
   std::string report;  // when the part is written
   double write_seconds = 0;
   int64_t bytes = 0;
-  checkpoint::Index index;  // rank 0, when all parts are
+  checkpoints::Index index;  // rank 0, when all parts are
 
   void write() {
     if (before_write) before_write();
     const auto start = Clock::now();
-    const checkpoint::PartFile part = checkpoint::write_part(unfinished, rank, slices);
+    const checkpoints::PartFile part = checkpoints::write_part(unfinished, rank, slices);
     write_seconds = seconds_since(start);
     bytes = part.bytes;
-    report = checkpoint::report_text(part, slices);
+    report = checkpoints::report_text(part, slices);
   }
 
   void commit() {
-    checkpoint::commit_folder(unfinished, target, manifest, index);
+    checkpoints::commit_folder(unfinished, target, manifest, index);
     if (completed) completed(target);
   }
 };
@@ -82,7 +82,7 @@ Checkpointer::~Checkpointer() {
     background_.abandon();
     return;
   }
-  if (job_ && job_->rank == 0) checkpoint::discard_folder(job_->unfinished);
+  if (job_ && job_->rank == 0) checkpoints::discard_folder(job_->unfinished);
 }
 
 int64_t Checkpointer::copy_bytes() const {
@@ -126,15 +126,15 @@ void Checkpointer::save(const std::string& folder, const SavedRun& run) {
   std::string begun;
   if (job->rank == 0) {
     try {
-      begun = checkpoint::begin_folder(folder);
+      begun = checkpoints::begin_folder(folder);
     } catch (const StateError& error) {
       begun = kFailed + std::string(error.what());
     }
   }
   begun = context_.world->gather_text(begun)[0];
   if (begun.starts_with(kFailed)) {
-    throw StateError(base::str("the checkpoint of step ", run.step, " was not begun: ",
-                               begun.substr(1)));
+    throw StateError(
+        base::str("the checkpoint of step ", run.step, " was not begun: ", begun.substr(1)));
   }
   job->unfinished = begun;
   job->manifest.rank_states = context_.world->gather_text(run.rank_state);
@@ -170,7 +170,7 @@ void Checkpointer::copy_values(Job& job) {
   float* at = copy_.get();
   for (const HeldRun& run : runs_) {
     run.read(run.lo, run.hi, at);
-    checkpoint::SliceToWrite& slice = job.slices.emplace_back(slice_of(run));
+    checkpoints::SliceToWrite& slice = job.slices.emplace_back(slice_of(run));
     slice.values = [at] { return at; };
     at += run.size();
   }
@@ -181,7 +181,7 @@ void Checkpointer::list_slices(Job& job) {
   for (const HeldRun& run : runs_) {
     const int64_t step = run.memory != nullptr ? run.size() : kBlock;
     for (int64_t lo = run.lo; lo < run.hi; lo += step) {
-      checkpoint::SliceToWrite& slice = job.slices.emplace_back(slice_of(run));
+      checkpoints::SliceToWrite& slice = job.slices.emplace_back(slice_of(run));
       slice.lo = lo;
       slice.hi = std::min(run.hi, lo + step);
       slice.values = [&run, &job, lo, hi = slice.hi]() -> const float* {
@@ -220,16 +220,16 @@ void Checkpointer::agree(const std::string& mine) {
     const int64_t step = job_->step;
     job_.reset();
     phase_ = Phase::idle;
-    if (context_.world->rank() == 0) checkpoint::discard_folder(unfinished);
+    if (context_.world->rank() == 0) checkpoints::discard_folder(unfinished);
     throw StateError(base::str("[rank ", rank, " of ", reports.size(), "] the checkpoint of step ",
                                step, " was not saved: ", reports[rank].substr(1)));
   }
   if (phase_ != Phase::writing || context_.world->rank() != 0) return;
   for (const std::string& report : reports) {
-    checkpoint::add_report(report, job_->manifest, job_->index);
+    checkpoints::add_report(report, job_->manifest, job_->index);
   }
   plan::Digest params;
-  for (const checkpoint::PartFile& part : job_->manifest.files) params.add(part.params);
+  for (const checkpoints::PartFile& part : job_->manifest.files) params.add(part.params);
   job_->manifest.param_digest = params.text();
 }
 

@@ -97,12 +97,12 @@ class Checkpointer {
   CheckpointerOptions options_;
   ModelState& state_;
   const RankContext& context_;
-  std::vector<HeldRun> runs_;         // that this rank writes
-  std::shared_ptr<float[]> copy_;     // of their values, back to back
+  std::vector<HeldRun> runs_;      // that this rank writes
+  std::shared_ptr<float[]> copy_;  // of their values, back to back
   std::optional<memory::Counted> counted_;
-  std::shared_ptr<Job> job_;          // under way
+  std::shared_ptr<Job> job_;  // under way
   Phase phase_ = Phase::idle;
-  checkpoint::Background background_;
+  checkpoints::Background background_;
   SaveTimes times_;
 };
 

@@ -12,7 +12,7 @@
 namespace lockstep {
 
 void save_model(const std::string& path, WholeParams params, const ModelFileInfo& info) {
-  save_parameters(path, std::move(params), checkpoint::metadata_of(info));
+  save_parameters(path, std::move(params), checkpoints::metadata_of(info));
 }
 
 void save_parameters(const std::string& path, WholeParams params,
@@ -37,9 +37,9 @@ void help_to_save(WholeParams params) {
   params.release();
 }
 
-std::string load_parameters(const checkpoint::Weights& weights, state::ParamStore& params,
+std::string load_parameters(const checkpoints::Weights& weights, state::ParamStore& params,
                             const std::vector<NamedTensor>& running_values) {
-  const checkpoint::WeightOrigin& origin = weights.origin();
+  const checkpoints::WeightOrigin& origin = weights.origin();
   std::set<std::string> names;
   for (const plan::Param& param : params.table().params) names.insert(plan::logical_name(param));
   for (const NamedTensor& value : running_values) names.insert(value.name);
@@ -58,10 +58,10 @@ std::string load_parameters(const checkpoint::Weights& weights, state::ParamStor
 }
 
 LoadedModel load_model(const std::string& path, bool in_grains) {
-  return load_model(*checkpoint::open_weights(path), in_grains);
+  return load_model(*checkpoints::open_weights(path), in_grains);
 }
 
-LoadedModel load_model(const checkpoint::Weights& weights, bool in_grains) {
+LoadedModel load_model(const checkpoints::Weights& weights, bool in_grains) {
   LoadedModel loaded;
   loaded.info = weights.origin();
   const plan::TrainConfig& config = loaded.info.config;

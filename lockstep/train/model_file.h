@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-using checkpoint::ModelFileInfo;
+using checkpoints::ModelFileInfo;
 
 /// Every logical parameter and running value once, fp32. Throws StateError; the old file stays
 /// readable till then. Where parameters are divided, the other ranks of the writer's replica call
@@ -30,23 +30,23 @@ void save_parameters(const std::string& path, WholeParams params,
 /// Fills `params`, a store of the model's own, and `running_values` from a file that holds these
 /// and no more; the result is their digest. Throws StateError naming file and reason: another
 /// model's, cut short, or not of the digest that the file states.
-std::string load_parameters(const checkpoint::Weights& weights, state::ParamStore& params,
+std::string load_parameters(const checkpoints::Weights& weights, state::ParamStore& params,
                             const std::vector<NamedTensor>& running_values = {});
 
 /// A language model with its parameters filled from the file.
 struct LoadedModel {
-  checkpoint::WeightOrigin info;  // with the parameters' digest, whether the file states it or not
+  checkpoints::WeightOrigin info;  // with the parameters' digest, whether the file states it or not
   std::shared_ptr<models::LanguageModel> model;
   std::unique_ptr<state::ParamStore> params;
   plan::TensorPlace tensor = {};  // of the context that it runs in
   plan::ContextPlace sequence = {};
 };
 
-/// Of anything that checkpoint::open_weights takes. Throws StateError naming file and reason: no
+/// Of anything that checkpoints::open_weights takes. Throws StateError naming file and reason: no
 /// model that is known, cut short, or its parameters do not have the digest that the file states.
 /// `in_grains`: its layers are computed in the grains that it was trained with, for the same
 /// bits; else in one.
-LoadedModel load_model(const checkpoint::Weights& weights, bool in_grains = true);
+LoadedModel load_model(const checkpoints::Weights& weights, bool in_grains = true);
 LoadedModel load_model(const std::string& path, bool in_grains = true);
 
 }  // namespace lockstep

@@ -30,7 +30,7 @@ class Runs {
     const plan::Optimizer optimizer = state_.inputs().optimizer;
     for (int moment = 0; moment < plan::traits_of(optimizer).moments; ++moment) {
       for (const plan::Piece& piece : trained) {
-        add_moment(piece, moment, checkpoint::moment_kind(optimizer, moment));
+        add_moment(piece, moment, checkpoints::moment_kind(optimizer, moment));
       }
     }
     if (average_ != nullptr) {
@@ -79,7 +79,7 @@ class Runs {
   }
 
   void add_master(const plan::Piece& piece) {
-    HeldRun& run = begin(piece, checkpoint::kParam);
+    HeldRun& run = begin(piece, checkpoints::kParam);
     state::ParamStore& params = state_.params();
     const bool in_file = params.units() != nullptr && params.units()->in_file();
     if (params.units() == nullptr) {
@@ -127,7 +127,7 @@ class Runs {
   }
 
   void add_average(const plan::Piece& piece) {
-    HeldRun& run = begin(piece, checkpoint::kAverage);
+    HeldRun& run = begin(piece, checkpoints::kAverage);
     const size_t span = span_of(piece);
     const int64_t in_span = piece.lo - state_.params().pieces()[span].lo;
     in_memory(run, average_->values().data() + before_[span] + in_span);
@@ -135,7 +135,7 @@ class Runs {
 
   void add_running(const NamedTensor& value) {
     HeldRun& run = runs_.emplace_back();
-    run.kind = checkpoint::kRunning;
+    run.kind = checkpoints::kRunning;
     run.param = {.name = value.name,
                  .shape = value.tensor.sizes().vec(),
                  .numel = value.tensor.numel(),
@@ -190,8 +190,8 @@ std::vector<HeldRun> written_runs(ModelState& state, ParamAverage* average,
   return runs.take();
 }
 
-checkpoint::SliceToWrite slice_of(const HeldRun& run) {
-  checkpoint::SliceToWrite slice;
+checkpoints::SliceToWrite slice_of(const HeldRun& run) {
+  checkpoints::SliceToWrite slice;
   slice.tensor.kind = run.kind;
   slice.tensor.name = plan::logical_name(run.param);
   slice.tensor.shape = plan::logical_shape(run.param);

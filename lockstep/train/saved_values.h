@@ -29,8 +29,8 @@ struct HeldRun {
   int64_t size() const { return hi - lo; }
 };
 
-/// All that this rank must be given to go on, by kind. `average` may be null. What the runs point at
-/// stays where it is as long as both arguments live.
+/// All that this rank must be given to go on, by kind. `average` may be null. What the runs point
+/// at stays where it is as long as both arguments live.
 std::vector<HeldRun> held_runs(ModelState& state, ParamAverage* average,
                                const RankContext& context);
 /// The ranks whose runs that count are one whole state; null: this rank alone.
@@ -42,6 +42,6 @@ std::vector<HeldRun> written_runs(ModelState& state, ParamAverage* average,
                                   const RankContext& context);
 
 /// The run as a slice of a part file, without its values.
-checkpoint::SliceToWrite slice_of(const HeldRun& run);
+checkpoints::SliceToWrite slice_of(const HeldRun& run);
 
 }  // namespace lockstep

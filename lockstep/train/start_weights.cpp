@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kElements = int64_t{1} << 16;  // read at once
 
 /// As the model has it.
-void require_shape(const checkpoint::Weights& weights, const std::string& name,
+void require_shape(const checkpoints::Weights& weights, const std::string& name,
                    const std::vector<int64_t>& shape) {
   if (!weights.has(name)) {
     throw StateError(base::str(weights.origin().path, ": \"", name, "\" of the model is missing."));
@@ -23,7 +23,7 @@ void require_shape(const checkpoint::Weights& weights, const std::string& name,
 
 }  // namespace
 
-void fill_from(const checkpoint::Weights& weights, state::ParamStore& params,
+void fill_from(const checkpoints::Weights& weights, state::ParamStore& params,
                const std::vector<NamedTensor>& running_values) {
   std::vector<plan::Piece> pieces = params.pieces();
   const std::vector<plan::Piece> fixed = params.fixed_pieces();
@@ -55,8 +55,8 @@ void fill_from(const checkpoint::Weights& weights, state::ParamStore& params,
 
 void start_from_weights(const plan::TrainConfig& config, int64_t vocab, ModelState& state) {
   if (config.run.from.empty()) return;
-  const auto weights = checkpoint::open_weights(config.run.from);
-  checkpoint::require_same_model(*weights, config, vocab);
+  const auto weights = checkpoints::open_weights(config.run.from);
+  checkpoints::require_same_model(*weights, config, vocab);
   fill_from(*weights, state.params(), state.running_values());
   state.publish();
   const std::string& stated = weights->origin().param_digest;

@@ -22,7 +22,7 @@ namespace lockstep {
 
 /// What this rank owns of `params`, and the running values. Throws StateError naming the file: a
 /// tensor that is missing, or of another shape.
-void fill_from(const checkpoint::Weights& weights, state::ParamStore& params,
+void fill_from(const checkpoints::Weights& weights, state::ParamStore& params,
                const std::vector<NamedTensor>& running_values);
 
 /// A run begins with the weights at config.run.from, if it says so. All ranks of the world call it,

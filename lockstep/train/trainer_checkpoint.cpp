@@ -17,11 +17,9 @@ void Trainer::make_checkpointer() {
       CheckpointerOptions{
           .async = config_.checkpoint.async,
           .timeout_s = std::max(600.0, config_.comm.timeout_s),
-          .completed =
-              [folder = options_.run_folder, keep = config_.checkpoint.keep,
-               keep_every = config_.checkpoint.keep_every](const std::string&) {
-                checkpoint::prune(folder, keep, keep_every);
-              },
+          .completed = [folder = options_.run_folder, keep = config_.checkpoint.keep,
+                        keep_every = config_.checkpoint.keep_every](
+                           const std::string&) { checkpoints::prune(folder, keep, keep_every); },
           .before_write = {}},
       *state_, average_.get(), context_);
   if (config_.checkpoint.every > 0) checkpointer_->reserve();
@@ -35,7 +33,7 @@ nlohmann::json Trainer::run_state(int64_t steps_done) const {
 }
 
 void Trainer::resume() {
-  const checkpoint::Manifest manifest = checkpoint::read_manifest(options_.resume_from);
+  const checkpoints::Manifest manifest = checkpoints::read_manifest(options_.resume_from);
   plan::check_identity(manifest.identity, identity_.text(), config_);
   const LoadedCheckpoint loaded =
       load_checkpoint(options_.resume_from, *state_, average_.get(), context_);
@@ -75,16 +73,16 @@ void Trainer::checkpoint_if_due(int64_t steps_done, const Requests& requests) {
   const bool asked = requests.saves > saves_answered_;
   saves_answered_ = requests.saves;
   const bool last = steps_done == config_.run.steps;
-  const bool due = config_.checkpoint.every > 0 &&
-                   (last || steps_done % config_.checkpoint.every == 0);
+  const bool due =
+      config_.checkpoint.every > 0 && (last || steps_done % config_.checkpoint.every == 0);
   if (asked || due) save_checkpoint(steps_done);
 }
 
 void Trainer::save_checkpoint(int64_t steps_done) {
   if (!saved_steps_.empty() && saved_steps_.back() == steps_done) return;
   endpoint_.set_status(steps_done, "checkpoint");
-  const std::string folder = checkpoint::checkpoints_of(options_.run_folder) + "/" +
-                             checkpoint::folder_name(steps_done);
+  const std::string folder =
+      checkpoints::checkpoints_of(options_.run_folder) + "/" + checkpoints::folder_name(steps_done);
   with_checkpoints([&] {
     checkpointer_->save(folder, {.step = steps_done,
                                  .config = config_,
@@ -107,7 +105,7 @@ void Trainer::finish_checkpoints() {
   // Whichever rank's error is told, it says what there is to go on from.
   std::string left;
   if (log_) {
-    const auto whole = checkpoint::complete_checkpoints(options_.run_folder);
+    const auto whole = checkpoints::complete_checkpoints(options_.run_folder);
     left = whole.empty() ? "\n  No checkpoint of this run is complete."
                          : base::str("\n  The newest complete one is ", whole.front().folder, ".");
   }
@@ -119,12 +117,11 @@ void Trainer::say_what_was_saved() {
   if (!log_ || times.saves == saves_said_) return;
   saves_said_ = times.saves;
   const int64_t step = saved_steps_[static_cast<size_t>(saves_said_ - 1)];
-  log_->say(base::str("checkpoint of step ", step, " in ",
-                      checkpoint::checkpoints_of(options_.run_folder), "/",
-                      checkpoint::folder_name(step), ": ", base::with_commas(times.bytes),
-                      " bytes of rank 0, training paused for ",
-                      base::fixed_text(times.pause_seconds * 1e3, 1), " ms, written in ",
-                      base::fixed_text(times.write_seconds, 2), " s"));
+  log_->say(base::str(
+      "checkpoint of step ", step, " in ", checkpoints::checkpoints_of(options_.run_folder), "/",
+      checkpoints::folder_name(step), ": ", base::with_commas(times.bytes),
+      " bytes of rank 0, training paused for ", base::fixed_text(times.pause_seconds * 1e3, 1),
+      " ms, written in ", base::fixed_text(times.write_seconds, 2), " s"));
 }
 
 }  // namespace lockstep

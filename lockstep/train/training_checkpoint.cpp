@@ -122,7 +122,7 @@ void Training::keep_generator(const std::string& name, at::Generator generator) 
 
 void Training::load(const std::string& folder, const TrainingLoad& options) {
   ModelState& model = state();
-  const checkpoint::Manifest manifest = checkpoint::read_manifest(folder);
+  const checkpoints::Manifest manifest = checkpoints::read_manifest(folder);
   const std::string own = identity().text();
   if (manifest.identity != own) {
     throw UsageError(base::str("Training: ", folder, " is of a run of the identity ",
@@ -154,8 +154,8 @@ void Training::load(const std::string& folder, const TrainingLoad& options) {
     optimizer_steps = saved.at("optimizer_steps").get<int64_t>();
     order_saved_ = saved.at("order");
   } catch (const nlohmann::json::exception& error) {
-    throw StateError(base::str(folder, ": it is no checkpoint of a lockstep::Training (",
-                               error.what(), ")."));
+    throw StateError(
+        base::str(folder, ": it is no checkpoint of a lockstep::Training (", error.what(), ")."));
   }
   load_checkpoint(folder, model, /*average=*/nullptr, context_);
   if (give) give_back(states[static_cast<size_t>(context_.world->rank())], generators_);

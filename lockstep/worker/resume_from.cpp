@@ -11,12 +11,12 @@ std::string resume_from(const std::string& run_folder, const plan::TrainConfig& 
                         const std::function<void(const std::string&)>& say) {
   const std::string& resume = config.run.resume;
   if (resume == "never") return "";
-  const std::vector<checkpoint::Found> found = checkpoint::complete_checkpoints(run_folder);
+  const std::vector<checkpoints::Found> found = checkpoints::complete_checkpoints(run_folder);
   const std::string otherwise = resume == "auto" ? "" : resume;
   if (!config.checkpoint.fall_back) return found.empty() ? otherwise : found.front().folder;
-  for (const checkpoint::Found& candidate : found) {
+  for (const checkpoints::Found& candidate : found) {
     try {
-      checkpoint::Reader(candidate.folder).verify();
+      checkpoints::Reader(candidate.folder).verify();
       return candidate.folder;
     } catch (const StateError& error) {
       say(base::str(error.what(), "\n  Going on from an older one (checkpoint.fall_back)."));

@@ -136,9 +136,9 @@ EvaluationResult evaluate_on(net::Endpoint& endpoint, Task& task, const plan::Tr
 }
 
 /// A residual network, on pictures.
-int evaluate_pictures(net::Endpoint& endpoint, const checkpoint::Weights& weights,
+int evaluate_pictures(net::Endpoint& endpoint, const checkpoints::Weights& weights,
                       const std::string& data, bool as_json) {
-  const checkpoint::WeightOrigin& info = weights.origin();
+  const checkpoints::WeightOrigin& info = weights.origin();
   const auto task =
       ImageTask::open_valid(info.config, data.empty() ? info.config.data.valid : data);
   const auto zeros = [](const std::string&) { return plan::Init{}; };
@@ -165,7 +165,7 @@ int evaluate_pictures(net::Endpoint& endpoint, const checkpoint::Weights& weight
 int evaluate_file(const Environment& environment, const std::string& file, const std::string& data,
                   const std::string& logits, bool as_json) {
   return run_ranks(environment, [&](net::Endpoint& endpoint) {
-    const auto weights = checkpoint::open_weights(file);
+    const auto weights = checkpoints::open_weights(file);
     if (weights->origin().config.model.family == "resnet") {
       return evaluate_pictures(endpoint, *weights, data, as_json);
     }

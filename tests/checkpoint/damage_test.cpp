@@ -14,14 +14,14 @@
 #include "tests/files/on_disk.h"
 #include "tests/support/temp_folder.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 namespace fs = std::filesystem;
-using checkpoint::testing::deal;
-using checkpoint::testing::in_grains;
-using checkpoint::testing::save;
-using checkpoint::testing::whole;
+using checkpoints::testing::deal;
+using checkpoints::testing::in_grains;
+using checkpoints::testing::save;
+using checkpoints::testing::whole;
 using on_disk::message_of;
 
 /// Small, so that every byte can be tried: two kinds, grains with padding, columns, running values.
@@ -238,4 +238,4 @@ TEST_F(Damage, ALargeHeaderLengthIsNotBelieved) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

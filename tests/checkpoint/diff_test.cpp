@@ -12,14 +12,14 @@
 #include "tests/checkpoint/saved.h"
 #include "tests/support/temp_folder.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
-using checkpoint::testing::deal;
-using checkpoint::testing::save;
-using checkpoint::testing::save_some;
-using checkpoint::testing::some_tensors;
-using checkpoint::testing::whole;
+using checkpoints::testing::deal;
+using checkpoints::testing::save;
+using checkpoints::testing::save_some;
+using checkpoints::testing::some_tensors;
+using checkpoints::testing::whole;
 
 struct Diff : ::testing::Test {
   /// A checkpoint of one parameter "w" with these values.
@@ -177,4 +177,4 @@ TEST_F(Diff, ARunStandsForItsLatestWeights) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

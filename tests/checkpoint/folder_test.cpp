@@ -11,11 +11,11 @@
 #include "tests/files/on_disk.h"
 #include "tests/support/temp_folder.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 namespace fs = std::filesystem;
-using checkpoint::testing::save_some;
+using checkpoints::testing::save_some;
 using on_disk::message_of;
 
 class CheckpointFolder : public ::testing::Test {
@@ -124,4 +124,4 @@ TEST_F(CheckpointFolder, APathStandsForACheckpoint) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

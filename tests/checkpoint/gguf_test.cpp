@@ -20,7 +20,7 @@
 #include "lockstep/files/temp_folder.h"
 #include "lockstep/files/tokenizer.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 /// Random weights in memory.
@@ -254,4 +254,4 @@ TEST(GgufVocabulary, MergesAreThePublishedOnes) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -17,7 +17,7 @@
 #include "tests/files/on_disk.h"
 #include "tests/support/temp_folder.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 using lockstep::testing::TempFolder;
@@ -387,4 +387,4 @@ TEST(HuggingFace, AnExportIsWholeOrNotThere) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

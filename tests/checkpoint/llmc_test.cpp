@@ -13,7 +13,7 @@
 #include "tests/files/on_disk.h"
 #include "tests/support/temp_folder.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 using testing::all_of;
@@ -107,4 +107,4 @@ TEST_F(Llmc, WhatDoesNotFitIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -9,7 +9,7 @@
 #include "lockstep/checkpoint/tensor_table.h"
 #include "lockstep/checkpoint/weights.h"
 
-namespace lockstep::checkpoint::testing {
+namespace lockstep::checkpoints::testing {
 
 /// 24 bits and a sign: each a number of its own, exact in fp32.
 inline float made_value(const std::string& name, int64_t index) {
@@ -77,4 +77,4 @@ inline std::vector<float> all_of(const Weights& weights, const std::string& name
   return values;
 }
 
-}  // namespace lockstep::checkpoint::testing
+}  // namespace lockstep::checkpoints::testing

@@ -8,7 +8,7 @@
 #include "lockstep/files/sha256.h"
 #include "tests/files/on_disk.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 using on_disk::message_of;
@@ -168,4 +168,4 @@ TEST(Index, EveryElementHasOnePlace) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

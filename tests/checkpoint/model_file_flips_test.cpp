@@ -19,7 +19,7 @@
 #include "tests/support/resident_memory.h"
 #include "tests/support/temp_folder.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 using on_disk::message_of;
@@ -186,4 +186,4 @@ TEST_F(ModelFileDamage, CKPT_8_NothingIsUnpackedOrRun) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

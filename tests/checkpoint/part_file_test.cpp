@@ -10,12 +10,12 @@
 #include "tests/files/on_disk.h"
 #include "tests/support/temp_folder.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
-using checkpoint::testing::in_grains;
-using checkpoint::testing::values_of;
-using checkpoint::testing::whole;
+using checkpoints::testing::in_grains;
+using checkpoints::testing::values_of;
+using checkpoints::testing::whole;
 
 struct PartFileTest : ::testing::Test {
   lockstep::testing::TempFolder folder;
@@ -94,4 +94,4 @@ TEST_F(PartFileTest, AReportThatIsNoneIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

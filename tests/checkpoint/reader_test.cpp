@@ -10,18 +10,18 @@
 #include "tests/plan/property.h"
 #include "tests/support/temp_folder.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
-using checkpoint::testing::deal;
-using checkpoint::testing::Dealt;
-using checkpoint::testing::in_grains;
-using checkpoint::testing::save;
-using checkpoint::testing::save_some;
-using checkpoint::testing::some_tensors;
-using checkpoint::testing::value_of;
-using checkpoint::testing::values_of;
-using checkpoint::testing::whole;
+using checkpoints::testing::deal;
+using checkpoints::testing::Dealt;
+using checkpoints::testing::in_grains;
+using checkpoints::testing::save;
+using checkpoints::testing::save_some;
+using checkpoints::testing::some_tensors;
+using checkpoints::testing::value_of;
+using checkpoints::testing::values_of;
+using checkpoints::testing::whole;
 using on_disk::message_of;
 
 struct ReaderTest : ::testing::Test {
@@ -220,4 +220,4 @@ RC_GTEST_FIXTURE_PROP(ReaderTest, ReadInOtherGrains, ()) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

@@ -14,16 +14,16 @@
 #include "tests/files/on_disk.h"
 #include "tests/support/temp_folder.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 namespace fs = std::filesystem;
-using checkpoint::testing::deal;
-using checkpoint::testing::save;
-using checkpoint::testing::save_some;
-using checkpoint::testing::some_tensors;
-using checkpoint::testing::values_of;
-using checkpoint::testing::whole;
+using checkpoints::testing::deal;
+using checkpoints::testing::save;
+using checkpoints::testing::save_some;
+using checkpoints::testing::some_tensors;
+using checkpoints::testing::values_of;
+using checkpoints::testing::whole;
 using on_disk::message_of;
 
 struct Reshard : ::testing::Test {
@@ -88,7 +88,8 @@ TEST_F(Reshard, OneNumberOfFilesHasOneForm) {
   }
 }
 
-/// What a process has of writable memory of its own; files that are mapped for reading do not count.
+/// What a process has of writable memory of its own; files that are mapped for reading do not
+/// count.
 rlim_t data_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -164,4 +165,4 @@ TEST_F(Reshard, NothingIsWrittenOver) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

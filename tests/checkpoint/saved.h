@@ -14,7 +14,7 @@
 #include "lockstep/checkpoint/part_file.h"
 #include "lockstep/checkpoint/reader.h"
 
-namespace lockstep::checkpoint::testing {
+namespace lockstep::checkpoints::testing {
 
 /// What element `i` of a logical tensor is: another one everywhere.
 inline float value_of(const SavedTensor& tensor, int64_t i) {
@@ -145,4 +145,4 @@ inline Manifest save_some(const std::string& target, int64_t step = 20, float mo
   return save(target, tensors, deal(tensors, 4, 37), 4, step, more);
 }
 
-}  // namespace lockstep::checkpoint::testing
+}  // namespace lockstep::checkpoints::testing

@@ -11,7 +11,7 @@
 #include "tests/files/on_disk.h"
 #include "tests/support/temp_folder.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep::checkpoints {
 namespace {
 
 using lockstep::testing::TempFolder;
@@ -190,4 +190,4 @@ TEST(Weights, AFileOfHuggingFaceNeedsItsFolder) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoints

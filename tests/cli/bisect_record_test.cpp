@@ -19,14 +19,14 @@ namespace {
 void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
 void save(const std::string& target, int64_t step, const std::string& digest, int world) {
-  checkpoint::Manifest manifest;
+  checkpoints::Manifest manifest;
   manifest.step = step;
   manifest.saved_at = "2024-05-01T12:00:00Z";
   manifest.identity = "B16 b4 G4 M1 T1 fp32 aten-1.13 avx2 1t";
   manifest.param_digest = digest;
   manifest.world = world;
   manifest.state = nlohmann::json::object();
-  checkpoint::commit_folder(checkpoint::begin_folder(target), target, manifest, {});
+  checkpoints::commit_folder(checkpoints::begin_folder(target), target, manifest, {});
 }
 
 class BisectRecord : public testing::Test {
@@ -105,11 +105,11 @@ TEST_F(BisectRecord, ReadsSettingsOfEachPartStartsAndTheEnd) {
   replace_config(run_, {.config = later, .origins = {}}, 20);
   later.optim.lr = 1e-4;
   replace_config(run_, {.config = later, .origins = {}}, 30);
-  const std::string folder = checkpoint::checkpoints_of(run_) + "/";
-  save(folder + checkpoint::folder_name(20), 20, std::string(32, 'a'), 2);
-  save(folder + checkpoint::folder_name(30), 30, std::string(32, 'b'), 3);
-  save(folder + checkpoint::folder_name(25), 25, std::string(32, 'c'), 3);
-  write(folder + checkpoint::folder_name(25) + "/manifest.json", "{}");  // cannot be used
+  const std::string folder = checkpoints::checkpoints_of(run_) + "/";
+  save(folder + checkpoints::folder_name(20), 20, std::string(32, 'a'), 2);
+  save(folder + checkpoints::folder_name(30), 30, std::string(32, 'b'), 3);
+  save(folder + checkpoints::folder_name(25), 25, std::string(32, 'c'), 3);
+  write(folder + checkpoints::folder_name(25) + "/manifest.json", "{}");  // cannot be used
   write(run_ + "/summary.json",
         R"({"steps": 1, "param_digest": "ff", "identity": "B1", "ranks": [1, 2, 3, 4]})");
   const RunRecord run = read_run(run_ + "/");
@@ -136,9 +136,9 @@ TEST_F(BisectRecord, ReadsSettingsOfEachPartStartsAndTheEnd) {
 }
 
 TEST_F(BisectRecord, OtherRanksMadeWhatTheySaved) {
-  const std::string folder = checkpoint::checkpoints_of(run_) + "/";
+  const std::string folder = checkpoints::checkpoints_of(run_) + "/";
   for (const auto& [step, world] : {std::pair{10, 1}, {20, 1}, {30, 2}}) {
-    save(folder + checkpoint::folder_name(step), step, std::string(32, 'a'), world);
+    save(folder + checkpoints::folder_name(step), step, std::string(32, 'a'), world);
   }
   const RunRecord run = read_run(run_);
   EXPECT_EQ(run.alike_until(0), 20);

@@ -22,7 +22,7 @@ namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using checkpoint::testing::save_some;
+using checkpoints::testing::save_some;
 using on_disk::message_of;
 
 class CheckpointCommand : public ::testing::Test {
@@ -31,7 +31,7 @@ class CheckpointCommand : public ::testing::Test {
     for (const int64_t step : {10, 20, 30}) save_some(folder_of(step), step, float(step));
   }
   std::string folder_of(int64_t step) const {
-    return run_ + "/checkpoints/" + checkpoint::folder_name(step);
+    return run_ + "/checkpoints/" + checkpoints::folder_name(step);
   }
 
   /// Runs the command; what it wrote to stdout is in `out_`.
@@ -135,7 +135,7 @@ TEST_F(CheckpointCommand, DiffSaysWhatDiffersAndExitsWithIt) {
   EXPECT_NEAR(found["tensors"][0]["largest_absolute"].get<double>(), 10, 1e-5);
 
   const std::string file = temporary_.file("model.safetensors");
-  checkpoint::write_model_file(file, *checkpoint::open_weights(folder_of(20)));
+  checkpoints::write_model_file(file, *checkpoints::open_weights(folder_of(20)));
   EXPECT_EQ(checkpoint({"diff", folder_of(20), file}), 0);
   EXPECT_EQ(checkpoint({"diff", file, folder_of(30)}), 1);
   expect_refused<StateError>({"diff", file, temporary_.file("none")}, "none");

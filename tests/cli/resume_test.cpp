@@ -29,8 +29,8 @@ class Resume : public testing::Test {
   /// A checkpoint without tensors.
   std::string save(int64_t step, const plan::TrainConfig& config) {
     const std::string target =
-        checkpoint::checkpoints_of(run_) + "/" + checkpoint::folder_name(step);
-    checkpoint::Manifest manifest;
+        checkpoints::checkpoints_of(run_) + "/" + checkpoints::folder_name(step);
+    checkpoints::Manifest manifest;
     manifest.step = step;
     manifest.saved_at = "2024-05-01T12:00:00Z";
     manifest.config = config;
@@ -39,7 +39,7 @@ class Resume : public testing::Test {
     manifest.param_digest = std::string(32, '0');
     manifest.world = 3;
     manifest.state = nlohmann::json::object();
-    checkpoint::commit_folder(checkpoint::begin_folder(target), target, manifest, {});
+    checkpoints::commit_folder(checkpoints::begin_folder(target), target, manifest, {});
     return target;
   }
 
@@ -97,7 +97,8 @@ TEST_F(Resume, ACheckpointBeginsANewRun) {
   const Start resumed = start(checkpoint);
   EXPECT_EQ(resumed.from->run_folder, "");
   EXPECT_EQ(resumed.from->step, 20);
-  EXPECT_EQ(resumed.resolved.config.run.resume, checkpoint) << "for a restart before it has its own";
+  EXPECT_EQ(resumed.resolved.config.run.resume, checkpoint)
+      << "for a restart before it has its own";
 
   // That run, before it has a checkpoint of its own.
   const std::string first = run_;

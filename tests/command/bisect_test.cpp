@@ -66,7 +66,7 @@ class Bisect : public ::testing::Test {
   }
 
   static std::string checkpoint_of(const std::string& run, int64_t step) {
-    return checkpoint::checkpoints_of(run) + "/" + checkpoint::folder_name(step);
+    return checkpoints::checkpoints_of(run) + "/" + checkpoints::folder_name(step);
   }
 
   static void resume(const Arguments& words) {
@@ -209,18 +209,18 @@ TEST_F(Bisect, AFaultOfALayoutIsFoundInItsReplay) {
 /// One bit of one element is another, and all that is said of the files is right.
 void damage(const std::string& folder, const std::string& kind, const std::string& name,
             int64_t index) {
-  const checkpoint::Reader reader(folder);
-  checkpoint::Manifest manifest = reader.manifest();
-  const std::string unfinished = checkpoint::begin_folder(folder);
-  checkpoint::Index rewritten;
+  const checkpoints::Reader reader(folder);
+  checkpoints::Manifest manifest = reader.manifest();
+  const std::string unfinished = checkpoints::begin_folder(folder);
+  checkpoints::Index rewritten;
   plan::Digest params;
   for (int file = 0; file < std::ssize(manifest.files); ++file) {
     std::vector<std::vector<float>> values;
-    std::vector<checkpoint::SliceToWrite> slices;
-    for (const checkpoint::SavedTensor& tensor : reader.index().tensors) {
-      checkpoint::SavedTensor bare = tensor;
+    std::vector<checkpoints::SliceToWrite> slices;
+    for (const checkpoints::SavedTensor& tensor : reader.index().tensors) {
+      checkpoints::SavedTensor bare = tensor;
       bare.slices.clear();
-      for (const checkpoint::SavedSlice& slice : tensor.slices) {
+      for (const checkpoints::SavedSlice& slice : tensor.slices) {
         if (slice.file != file) continue;
         const plan::Param param = tensor.grain_param(slice.grain);
         values.emplace_back(static_cast<size_t>(slice.hi - slice.lo));
@@ -243,21 +243,21 @@ void damage(const std::string& folder, const std::string& kind, const std::strin
     for (size_t i = 0; i < slices.size(); ++i) {
       slices[i].values = [&values, i] { return values[i].data(); };
     }
-    const checkpoint::PartFile part = checkpoint::write_part(unfinished, file, slices);
-    checkpoint::Manifest ignored;
-    checkpoint::add_report(checkpoint::report_text(part, slices), ignored, rewritten);
+    const checkpoints::PartFile part = checkpoints::write_part(unfinished, file, slices);
+    checkpoints::Manifest ignored;
+    checkpoints::add_report(checkpoints::report_text(part, slices), ignored, rewritten);
     manifest.files[static_cast<size_t>(file)] = part;
     params.add(part.params);
   }
   manifest.param_digest = params.text();
-  checkpoint::commit_folder(unfinished, folder, manifest, reader.index());
+  checkpoints::commit_folder(unfinished, folder, manifest, reader.index());
 }
 
 TEST_F(Bisect, OneBitInACheckpointIsFoundAtItsStepAndTensor) {
   const std::string a = run(1, {"checkpoint.every=4"});
   const std::string b = run(1, {"checkpoint.every=4", "checkpoint.keep=9"});
   back_to_step_4(b);
-  damage(checkpoint_of(b, 4), checkpoint::kParam, "h.0.attn.c_proj.weight", 77);
+  damage(checkpoint_of(b, 4), checkpoints::kParam, "h.0.attn.c_proj.weight", 77);
   resume({b, "-n", "2"});
   const Bisected result = bisect({a, b});
   EXPECT_EQ(result.code, 1) << result.text;

@@ -19,9 +19,9 @@ namespace lockstep::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using checkpoint::checkpoints_of;
-using checkpoint::complete_checkpoints;
-using checkpoint::Found;
+using checkpoints::checkpoints_of;
+using checkpoints::complete_checkpoints;
+using checkpoints::Found;
 
 constexpr int kRanks = 4;
 constexpr int kSteps = 12;  // with a save after every second one
@@ -36,7 +36,7 @@ int64_t expect_whole(const std::string& run) {
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(all[i].step, all[0].step - 2 * static_cast<int64_t>(i)) << "one is missing";
     try {
-      const checkpoint::Reader reader(all[i].folder);
+      const checkpoints::Reader reader(all[i].folder);
       reader.verify();
       EXPECT_EQ(reader.manifest().step, all[i].step);
       EXPECT_EQ(std::ssize(reader.manifest().files), reader.manifest().world);
@@ -65,8 +65,9 @@ class Crashes : public ::testing::Test {
 
   struct Suite {
     Suite() {
-      std::ofstream(folder.file("worker")) << "#!/bin/sh\nexec '" << beside("lockstep-worker")
-                                           << "' \"$@\" $(cat '" << folder.file("kill_at") << "')\n";
+      std::ofstream(folder.file("worker"))
+          << "#!/bin/sh\nexec '" << beside("lockstep-worker") << "' \"$@\" $(cat '"
+          << folder.file("kill_at") << "')\n";
       fs::permissions(folder.file("worker"), fs::perms::owner_all);
       kill_at("");
       std::vector<std::string> words = tiny_nano();
@@ -93,7 +94,7 @@ class Crashes : public ::testing::Test {
   /// A copy of the run, with the first of its checkpoints alone.
   static std::string copy_after_the_first_save(const TempFolder& folder) {
     std::string copy = folder.file("run");
-    const std::string first = checkpoint::folder_name(2);
+    const std::string first = checkpoints::folder_name(2);
     fs::create_directories(checkpoints_of(copy));
     for (const char* name : {"config.json", "config.toml"}) {
       fs::copy(suite().run + "/" + name, copy + "/" + name);
@@ -103,8 +104,8 @@ class Crashes : public ::testing::Test {
   }
 
   static CommandResult resume(const std::string& run, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> words = {"train", "--resume", run, "--json", "--set",
-                                      base::str("checkpoint.keep=", kKept)};
+    std::vector<std::string> words = {"train",  "--resume", run,
+                                      "--json", "--set",    base::str("checkpoint.keep=", kKept)};
     words.insert(words.end(), more.begin(), more.end());
     return lockstep(words);
   }

@@ -7,9 +7,9 @@
 LOCKSTEP_FUZZ_TARGET(checkpoint_index) {
   using namespace lockstep;
   try {
-    const auto index = checkpoint::parse_index(bytes, /*files=*/3);
-    const std::string again = checkpoint::index_text(index);
-    fuzz::require(checkpoint::index_text(checkpoint::parse_index(again, 3)) == again,
+    const auto index = checkpoints::parse_index(bytes, /*files=*/3);
+    const std::string again = checkpoints::index_text(index);
+    fuzz::require(checkpoints::index_text(checkpoints::parse_index(again, 3)) == again,
                   "another index");
     for (const auto& tensor : index.tensors) {
       fuzz::require(index.find(tensor.kind, tensor.name) == &tensor, "a tensor that is not found");

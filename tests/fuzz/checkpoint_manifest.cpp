@@ -13,10 +13,10 @@ namespace {
 void read(std::string_view text) {
   using namespace lockstep;
   try {
-    const auto manifest = checkpoint::parse_manifest(text);
+    const auto manifest = checkpoints::parse_manifest(text);
     // Settings that it leaves out are said in another text; that says the same.
-    const std::string again = checkpoint::manifest_text(manifest);
-    fuzz::require(checkpoint::manifest_text(checkpoint::parse_manifest(again)) == again,
+    const std::string again = checkpoints::manifest_text(manifest);
+    fuzz::require(checkpoints::manifest_text(checkpoints::parse_manifest(again)) == again,
                   "another manifest");
   } catch (const StateError&) {
   }

@@ -27,27 +27,28 @@ namespace {
 /// All bytes of GPT-2's alphabet that are letters, signs and none: spaces, line feeds, umlauts.
 constexpr const char* kText = "Hello,  w\xc3\xb6rld!\n\tIt's 1813. \xe4\xbd\xa0 ~\x7f";
 
-class ModuleWeights : public checkpoint::Weights {
+class ModuleWeights : public checkpoints::Weights {
  public:
-  ModuleWeights(const models::Decoder& decoder, checkpoint::WeightOrigin origin)
+  ModuleWeights(const models::Decoder& decoder, checkpoints::WeightOrigin origin)
       : origin_(std::move(origin)),
-        list_(checkpoint::logical_tensors(checkpoint::llama_table(origin_.config, origin_.vocab))) {
+        list_(
+            checkpoints::logical_tensors(checkpoints::llama_table(origin_.config, origin_.vocab))) {
     for (const auto& item : decoder.named_parameters()) values_[item.key()] = item.value();
   }
-  const checkpoint::WeightOrigin& origin() const override { return origin_; }
-  const std::vector<checkpoint::WeightInfo>& list() const override { return list_; }
+  const checkpoints::WeightOrigin& origin() const override { return origin_; }
+  const std::vector<checkpoints::WeightInfo>& list() const override { return list_; }
   void read(const std::string& name, int64_t first, int64_t count, float* out) const override {
     std::copy_n(values_.at(name).data_ptr<float>() + first, count, out);
   }
 
  private:
-  checkpoint::WeightOrigin origin_;
-  std::vector<checkpoint::WeightInfo> list_;
+  checkpoints::WeightOrigin origin_;
+  std::vector<checkpoints::WeightInfo> list_;
   std::map<std::string, at::Tensor> values_;
 };
 
 void write_model(const std::string& folder, const std::string& dtype, bool tied) {
-  checkpoint::WeightOrigin origin;
+  checkpoints::WeightOrigin origin;
   origin.path = folder;
   auto& model = origin.config.model;
   model.family = "llama";

@@ -53,9 +53,9 @@ void expect_survived(const Fault& fault, SavingRun& run, int ranks, bool async) 
     }
     EXPECT_EQ(rank.trainer->state().digest(), before);
     EXPECT_EQ(rank.try_to_save(6), "");
-    EXPECT_EQ(checkpoint::read_manifest(rank.folder(6)).param_digest, before);
+    EXPECT_EQ(checkpoints::read_manifest(rank.folder(6)).param_digest, before);
   });
-  const auto found = checkpoint::complete_checkpoints(run.folder());
+  const auto found = checkpoints::complete_checkpoints(run.folder());
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].step, 6);
   EXPECT_EQ(found[1].step, 2);
@@ -74,12 +74,11 @@ void expect_survived(const Fault& fault) {
 
 TEST(CheckpointFaults, NoFileGrowsAnyMore) {
   std::unique_ptr<on_disk::FileSizeLimit> limit;
-  expect_survived({.begin = [&](const SavingRun&) {
-                     limit = std::make_unique<on_disk::FileSizeLimit>(20'000);
-                   },
-                   .end = [&](const SavingRun&) { limit.reset(); },
-                   .words = {"cannot write ", "/checkpoints/step_00000004.tmp-",
-                             ".safetensors (after 20,000 bytes): File too large."}});
+  expect_survived(
+      {.begin = [&](const SavingRun&) { limit = std::make_unique<on_disk::FileSizeLimit>(20'000); },
+       .end = [&](const SavingRun&) { limit.reset(); },
+       .words = {"cannot write ", "/checkpoints/step_00000004.tmp-",
+                 ".safetensors (after 20,000 bytes): File too large."}});
 }
 
 TEST(CheckpointFaults, TheUnfinishedFolderIsRemoved) {
@@ -97,18 +96,18 @@ TEST(CheckpointFaults, TheUnfinishedFolderIsRemoved) {
 }
 
 TEST(CheckpointFaults, AFileStandsWhereTheFolderShould) {
-  expect_survived({.begin =
-                       [](const SavingRun& run) {
-                         fs::rename(run.checkpoints(), run.folder() + "/aside");
-                         on_disk::put(run.checkpoints(), "a file");
-                       },
-                   .end =
-                       [](const SavingRun& run) {
-                         fs::remove(run.checkpoints());
-                         fs::rename(run.folder() + "/aside", run.checkpoints());
-                       },
-                   .words = {"was not begun: cannot make the folder ", "/checkpoints",
-                             "Not a directory"}});
+  expect_survived(
+      {.begin =
+           [](const SavingRun& run) {
+             fs::rename(run.checkpoints(), run.folder() + "/aside");
+             on_disk::put(run.checkpoints(), "a file");
+           },
+       .end =
+           [](const SavingRun& run) {
+             fs::remove(run.checkpoints());
+             fs::rename(run.folder() + "/aside", run.checkpoints());
+           },
+       .words = {"was not begun: cannot make the folder ", "/checkpoints", "Not a directory"}});
 }
 
 /// A file system of one MiB for the checkpoints, while it lives.
@@ -145,8 +144,8 @@ TEST(CheckpointFaults, TheDiskIsFull) {
                              }
                            },
                        .end = [&](const SavingRun& of) { fs::remove(filler(of)); },
-                       .words = {"cannot write ", "/checkpoints/step_00000004.tmp-", " bytes): ",
-                                 "No space left on device"}};
+                       .words = {"cannot write ", "/checkpoints/step_00000004.tmp-",
+                                 " bytes): ", "No space left on device"}};
       expect_survived(full, run, ranks, async);
     }
   }
@@ -193,7 +192,7 @@ TEST(CheckpointFaults, ARunThatCannotSaveStopsAndSavesTheModel) {
       }
       EXPECT_TRUE(fs::exists(run.folder() + "/final.safetensors"));
       // Requests are agreed on once a step: the next one is the last.
-      EXPECT_LE(checkpoint::open_weights(run.folder() + "/final.safetensors")->origin().step, 3);
+      EXPECT_LE(checkpoints::open_weights(run.folder() + "/final.safetensors")->origin().step, 3);
     }
   }
 }

@@ -47,7 +47,7 @@ class SavingRank {
   int rank() const { return context.world->rank(); }
   int size() const { return context.world->size(); }
   std::string folder(int64_t step) const {
-    return checkpoint::checkpoints_of(run_) + "/" + checkpoint::folder_name(step);
+    return checkpoints::checkpoints_of(run_) + "/" + checkpoints::folder_name(step);
   }
 
   void open(const CheckpointerOptions& options) {
@@ -126,7 +126,7 @@ class SavingRun : public TinyRun {
   }
   /// Of the run: it holds "checkpoints".
   std::string folder() const { return run_.path(); }
-  std::string checkpoints() const { return checkpoint::checkpoints_of(folder()); }
+  std::string checkpoints() const { return checkpoints::checkpoints_of(folder()); }
 
  private:
   TempFolder run_;
@@ -134,9 +134,9 @@ class SavingRun : public TinyRun {
 
 /// Every checkpoint that is listed is whole, of one step and one run; nothing unfinished is left.
 inline void expect_whole(const std::string& run_folder) {
-  for (const checkpoint::Found& found : checkpoint::complete_checkpoints(run_folder)) {
+  for (const checkpoints::Found& found : checkpoints::complete_checkpoints(run_folder)) {
     try {
-      const checkpoint::Reader reader(found.folder);
+      const checkpoints::Reader reader(found.folder);
       reader.verify();
       EXPECT_EQ(reader.manifest().step, found.step);
     } catch (const StateError& error) {
@@ -144,7 +144,7 @@ inline void expect_whole(const std::string& run_folder) {
     }
   }
   for (const auto& entry :
-       std::filesystem::directory_iterator(checkpoint::checkpoints_of(run_folder))) {
+       std::filesystem::directory_iterator(checkpoints::checkpoints_of(run_folder))) {
     EXPECT_EQ(entry.path().string().find(".tmp-"), std::string::npos) << entry.path();
   }
 }

@@ -1,4 +1,5 @@
-// A run that is interrupted and goes on, on whatever layout, ends with the bits of the unbroken one.
+// A run that is interrupted and goes on, on whatever layout, ends with the bits of the unbroken
+// one.
 
 #include <algorithm>
 #include <filesystem>
@@ -28,7 +29,7 @@ void expect_unbroken_bits(ResumedRun& run, const std::vector<Layout>& chain) {
     if (step < run.config.run.steps) {
       EXPECT_EQ(last["steps"], step);
       from = run.checkpoint_of(step);
-      EXPECT_EQ(checkpoint::read_manifest(from).param_digest, last["param_digest"]);
+      EXPECT_EQ(checkpoints::read_manifest(from).param_digest, last["param_digest"]);
     }
   }
   EXPECT_EQ(bits_of(last), bits_of(unbroken));
@@ -59,10 +60,9 @@ TEST(Checkpoint, SoItDoesWithTensorGrainsAndAPaddedVocabulary) {
   run.config.model.context = 10;
   std::vector<Layout> chain = {{}};
   for (const Layout& layout : tensor_layouts()) chain.push_back(layout);
-  for (const Layout& layout : {Layout{.data = 3, .shard = "zero1"},
-                               Layout{.data = 2, .shard = "zero2", .tensor = 2},
-                               Layout{.data = 2, .shard = "zero3", .pipeline = 2, .tensor = 2},
-                               Layout{.data = 2}}) {
+  for (const Layout& layout :
+       {Layout{.data = 3, .shard = "zero1"}, Layout{.data = 2, .shard = "zero2", .tensor = 2},
+        Layout{.data = 2, .shard = "zero3", .pipeline = 2, .tensor = 2}, Layout{.data = 2}}) {
     chain.push_back(layout);
   }
   expect_unbroken_bits(run, chain);
@@ -148,16 +148,16 @@ TEST(Checkpoint, OffloadedStateIsSavedAndBroughtBack) {
 
 /// Who holds the same writes equal parts of it; who reads takes what it holds, and no more.
 TEST(Checkpoint, EachByteIsWrittenOnceAndReadOnceAReplica) {
-  for (const Layout& layout : {Layout{.data = 4}, Layout{.data = 4, .shard = "zero1"},
-                               Layout{.data = 4, .shard = "zero3"}, Layout{.data = 2, .tensor = 2},
-                               Layout{.data = 2, .shard = "zero3", .pipeline = 2}}) {
+  for (const Layout& layout :
+       {Layout{.data = 4}, Layout{.data = 4, .shard = "zero1"}, Layout{.data = 4, .shard = "zero3"},
+        Layout{.data = 2, .tensor = 2}, Layout{.data = 2, .shard = "zero3", .pipeline = 2}}) {
     SCOPED_TRACE(::testing::Message() << layout);
     ResumedRun run;
     run.config.numerics.grains = 4;
     run.config.numerics.tensor_grains = 2;
     run.config.model.context = 10;
     run.run_part(layout, "", 1);
-    const checkpoint::Reader reader(run.checkpoint_of(1));
+    const checkpoints::Reader reader(run.checkpoint_of(1));
     reader.verify();
     int64_t elements = 0;
     int64_t most = 0;
@@ -191,12 +191,12 @@ TEST(Checkpoint, TheNewestAndEverySoManyAreKept) {
   run.config.run.steps = 8;
   run.run_part({.data = 2}, "");
   std::vector<int64_t> steps;
-  for (const auto& found : checkpoint::complete_checkpoints(run.folder.path())) {
+  for (const auto& found : checkpoints::complete_checkpoints(run.folder.path())) {
     steps.push_back(found.step);
   }
   EXPECT_EQ(steps, (std::vector<int64_t>{8, 7, 6, 3}));
   for (const auto& entry :
-       std::filesystem::directory_iterator(checkpoint::checkpoints_of(run.folder.path()))) {
+       std::filesystem::directory_iterator(checkpoints::checkpoints_of(run.folder.path()))) {
     EXPECT_EQ(entry.path().string().find(".tmp"), std::string::npos) << entry.path();
   }
 }

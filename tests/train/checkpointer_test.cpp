@@ -101,7 +101,8 @@ TEST(Checkpointer, EveryByteIsWrittenOnce) {
           if (parts == nullptr || parts->counts[p]) elements += table.params[p].numel;
         }
       });
-      const checkpoint::Reader reader(checkpoint::complete_checkpoints(run.folder()).at(0).folder);
+      const checkpoints::Reader reader(
+          checkpoints::complete_checkpoints(run.folder()).at(0).folder);
       reader.verify();
       constexpr int64_t kKinds = 4;  // masters, two moments, the average
       EXPECT_EQ(reader.bytes_read(), 4 * kKinds * elements);
@@ -175,7 +176,7 @@ TEST(Checkpointer, OFF_1_SavesOffloadedStateAsThatInMemory) {
   for (const char* shard : {"none", "zero3"}) {
     for (const int ranks : {1, 2, 3}) {
       SCOPED_TRACE(base::str(shard, " on ", ranks));
-      std::vector<checkpoint::Manifest> of_memory;
+      std::vector<checkpoints::Manifest> of_memory;
       for (const char* offload : {"none", "disk"}) {
         SavingRun run;
         run.config.parallel.shard = shard;
@@ -184,9 +185,9 @@ TEST(Checkpointer, OFF_1_SavesOffloadedStateAsThatInMemory) {
         run.config.checkpoint.keep = 100;
         for (const std::string& failure : run.train(ranks)) EXPECT_EQ(failure, "");
         expect_whole(run.folder());
-        std::vector<checkpoint::Manifest> manifests;
-        for (const auto& found : checkpoint::complete_checkpoints(run.folder())) {
-          manifests.push_back(checkpoint::read_manifest(found.folder));
+        std::vector<checkpoints::Manifest> manifests;
+        for (const auto& found : checkpoints::complete_checkpoints(run.folder())) {
+          manifests.push_back(checkpoints::read_manifest(found.folder));
         }
         ASSERT_EQ(manifests.size(), 4u);
         if (of_memory.empty()) of_memory = manifests;
@@ -213,7 +214,7 @@ TEST(Checkpointer, SavesTheStateOfItsStep) {
     trained.open();
     rank.saver->finish();
     EXPECT_FALSE(rank.saver->pending());
-    EXPECT_EQ(checkpoint::read_manifest(rank.folder(1)).param_digest, before);
+    EXPECT_EQ(checkpoints::read_manifest(rank.folder(1)).param_digest, before);
   });
   expect_whole(run.folder());
 }
@@ -234,7 +235,7 @@ TEST(Checkpointer, OneSaveAtATime) {
       EXPECT_EQ(most, 1);
     }
   });
-  EXPECT_EQ(checkpoint::complete_checkpoints(run.folder()).size(), 5u);
+  EXPECT_EQ(checkpoints::complete_checkpoints(run.folder()).size(), 5u);
   expect_whole(run.folder());
 }
 
@@ -260,10 +261,10 @@ TEST(Checkpointer, AWriterThatDiesFailsItsSaveAndNoOther) {
         rank.train();
         EXPECT_EQ(rank.try_to_save(6), "");
         EXPECT_EQ(rank.saver->times().saves, 2);
-        EXPECT_EQ(checkpoint::read_manifest(rank.folder(6)).param_digest,
+        EXPECT_EQ(checkpoints::read_manifest(rank.folder(6)).param_digest,
                   rank.trainer->state().digest());
       });
-      const auto found = checkpoint::complete_checkpoints(run.folder());
+      const auto found = checkpoints::complete_checkpoints(run.folder());
       ASSERT_EQ(found.size(), 2u);
       EXPECT_EQ(found[1].step, 2);
       expect_whole(run.folder());
@@ -298,10 +299,10 @@ TEST(Checkpointer, AWriterThatHangsIsGivenUpInTime) {
       rank.train();
       EXPECT_EQ(rank.try_to_save(4), "");
       EXPECT_EQ(rank.saver->times().saves, 2);
-      EXPECT_EQ(checkpoint::read_manifest(rank.folder(4)).param_digest,
+      EXPECT_EQ(checkpoints::read_manifest(rank.folder(4)).param_digest,
                 rank.trainer->state().digest());
     });
-    EXPECT_EQ(checkpoint::complete_checkpoints(run.folder()).size(), 2u);
+    EXPECT_EQ(checkpoints::complete_checkpoints(run.folder()).size(), 2u);
     expect_whole(run.folder());
   }
 }
@@ -310,7 +311,7 @@ TEST(Checkpointer, AWriterThatHangsIsGivenUpInTime) {
 TEST(Checkpointer, EachTryHasAFolderOfItsOwn) {
   const testing::TempFolder run;
   const std::string target = run.path() + "/step_00000004";
-  EXPECT_NE(checkpoint::begin_folder(target), checkpoint::begin_folder(target));
+  EXPECT_NE(checkpoints::begin_folder(target), checkpoints::begin_folder(target));
 }
 
 }  // namespace

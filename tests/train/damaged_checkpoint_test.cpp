@@ -68,7 +68,7 @@ class DamagedRun : public SavingRun {
   }
 
   std::string folder_of(int64_t step) const {
-    return checkpoints() + "/" + checkpoint::folder_name(step);
+    return checkpoints() + "/" + checkpoints::folder_name(step);
   }
   std::string path_of(const std::string& name) const { return folder_of(1) + "/" + name; }
   const std::vector<std::pair<std::string, std::string>>& whole() const { return whole_; }
@@ -112,7 +112,7 @@ class DamagedRun : public SavingRun {
 std::vector<Damage> six_kinds(const DamagedRun& run) {
   const std::string one = run.path_of("part_0001.safetensors");
   const std::string two = run.path_of("part_0002.safetensors");
-  const std::string manifest = run.path_of(checkpoint::kManifestFile);
+  const std::string manifest = run.path_of(checkpoints::kManifestFile);
   return {
       {"a part is gone", one, "not whole without it", [=] { fs::remove(one); }},
       {"a byte is another one", one, "its values have digest",

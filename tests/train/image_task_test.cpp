@@ -158,8 +158,8 @@ TEST(ImageTask, TheModelFileHoldsRunningValues) {
     if (rank != 0) return;
     const nlohmann::json summary = nlohmann::json::parse(trained.summary);
     const std::string path = summary["run"].get<std::string>() + "/final.safetensors";
-    const auto weights = checkpoint::open_weights(path);
-    const checkpoint::WeightOrigin& info = weights->origin();
+    const auto weights = checkpoints::open_weights(path);
+    const checkpoints::WeightOrigin& info = weights->origin();
     const auto task = ImageTask::open_valid(info.config, info.config.data.valid);
     const auto zeros = [](const std::string&) { return plan::Init{}; };
     state::ParamStore params(task->module(), {}, zeros, {});
@@ -215,12 +215,12 @@ TEST(ImageTask, RunningValuesGoThroughACheckpoint) {
   const TempFolder folder;
   std::string from;
   int64_t step = 0;
-  for (const auto& [ranks, shard] : {std::pair(2, "none"), std::pair(3, "zero1"),
-                                     std::pair(2, "zero3"), std::pair(1, "none")}) {
+  for (const auto& [ranks, shard] :
+       {std::pair(2, "none"), std::pair(3, "zero1"), std::pair(2, "zero3"), std::pair(1, "none")}) {
     ++step;
     run.config.parallel.shard = shard;
     const auto part = run_part(run, ranks, folder.path(), from, step);
-    from = checkpoint::checkpoints_of(folder.path()) + "/" + checkpoint::folder_name(step);
+    from = checkpoints::checkpoints_of(folder.path()) + "/" + checkpoints::folder_name(step);
     if (step == 4) {
       EXPECT_EQ(bits_of(part), bits_of(unbroken));
     }

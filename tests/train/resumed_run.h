@@ -35,7 +35,7 @@ struct ResumedRun : LayoutRun {
   }
 
   std::string checkpoint_of(int64_t step) const {
-    return checkpoint::checkpoints_of(folder.path()) + "/" + checkpoint::folder_name(step);
+    return checkpoints::checkpoints_of(folder.path()) + "/" + checkpoints::folder_name(step);
   }
 
   TempFolder folder;

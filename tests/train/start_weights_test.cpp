@@ -71,7 +71,7 @@ struct StartedRun : TinyRun {
               world->endpoint())
           .run();
     });
-    return checkpoint::open_weights(folder.file("final.safetensors"))->origin().param_digest;
+    return checkpoints::open_weights(folder.file("final.safetensors"))->origin().param_digest;
   }
   /// Of all parameters before the first step.
   std::string digest_at_start(const Layout& layout) {
@@ -122,7 +122,7 @@ TEST(StartWeights, LlamaByAFolderOfHuggingFace) {
   run.config.model.kv_heads = 2;
   run.config.model.width = 24;
   const std::string digest = run.save_in(folder);
-  checkpoint::write_hugging_face(*checkpoint::open_weights(folder.path()), folder.file("hf"));
+  checkpoints::write_hugging_face(*checkpoints::open_weights(folder.path()), folder.file("hf"));
   run.config.run.from = folder.file("hf");
   run.config.run.seed = 6;
   for (const Layout& layout : {kAlone, kShared[3], kShared[7]}) {
@@ -174,9 +174,9 @@ TEST(Frozen, StaysAsItWas) {
   run.config.run.from = source.path;
   run.config.optim.frozen = "wte.*, h.0.*";
   run.save_in(folder);
-  const auto before = checkpoint::open_weights(source.path);
-  const auto after = checkpoint::open_weights(folder.file("final.safetensors"));
-  for (const checkpoint::WeightInfo& tensor : before->list()) {
+  const auto before = checkpoints::open_weights(source.path);
+  const auto after = checkpoints::open_weights(folder.file("final.safetensors"));
+  for (const checkpoints::WeightInfo& tensor : before->list()) {
     std::vector<float> a(static_cast<size_t>(tensor.numel)), b(a.size());
     before->read(tensor.name, 0, tensor.numel, a.data());
     after->read(tensor.name, 0, tensor.numel, b.data());

@@ -107,7 +107,7 @@ TEST(TrainingCheckpoint, ZERO_2_MomentsAreTheSameAtEveryWorldSize) {
     loop.steps(5);
     loop.training.save(folder.file("three"));
   });
-  const checkpoint::Reader saved(folder.file("three"));
+  const checkpoints::Reader saved(folder.file("three"));
   for (const int ranks : {1, 2, 4}) {
     const std::string again = folder.file(std::to_string(ranks));
     on(ranks, ranks == 1 ? Shard::none : Shard::zero3, [&](Loop& loop, int) {
@@ -117,9 +117,9 @@ TEST(TrainingCheckpoint, ZERO_2_MomentsAreTheSameAtEveryWorldSize) {
       loop.steps(1);
       EXPECT_EQ(loop.training.digest(), wanted) << ranks;
     });
-    const checkpoint::Reader resaved(again);
+    const checkpoints::Reader resaved(again);
     ASSERT_EQ(saved.index().tensors.size(), resaved.index().tensors.size());
-    for (const checkpoint::SavedTensor& tensor : saved.index().tensors) {
+    for (const checkpoints::SavedTensor& tensor : saved.index().tensors) {
       const auto count = tensor.numel();
       std::vector<float> was(static_cast<size_t>(count));
       std::vector<float> is(was.size());
@@ -141,7 +141,7 @@ TEST(TrainingCheckpoint, CKPT_2_AnAsynchronousSaveHoldsTheMomentOfTheCall) {
       loop.steps(2);
       loop.training.finish_saving();
     });
-    EXPECT_EQ(checkpoint::read_manifest(folder.file("ckpt")).step, 3);
+    EXPECT_EQ(checkpoints::read_manifest(folder.file("ckpt")).step, 3);
     on(3, shard, [&](Loop& loop, int) {
       loop.training.load(folder.file("ckpt"));
       loop.steps(3);
@@ -173,8 +173,8 @@ TEST(TrainingCheckpoint, CKPT_3_EachSaveHoldsTheLiveMoments) {
     }
     t.finish_saving();
   });
-  const checkpoint::Reader first(folder.file("first"));
-  const checkpoint::Reader second(folder.file("second"));
+  const checkpoints::Reader first(folder.file("first"));
+  const checkpoints::Reader second(folder.file("second"));
   for (const char* kind : {"exp_avg", "exp_avg_sq", "param"}) {
     std::vector<float> was(21);
     std::vector<float> is(21);
@@ -186,7 +186,7 @@ TEST(TrainingCheckpoint, CKPT_3_EachSaveHoldsTheLiveMoments) {
     loop.steps(2);
     loop.training.save(folder.file("live"));
   });
-  const checkpoint::Reader live(folder.file("live"));
+  const checkpoints::Reader live(folder.file("live"));
   std::vector<float> is(21);
   std::vector<float> should(21);
   second.read_logical("exp_avg_sq", "table.weight", 0, 21, is.data());
@@ -264,7 +264,7 @@ TEST(TrainingCheckpoint, ASecondSaveReplacesTheFirst) {
     loop.steps(1);
     loop.training.save(folder.file("ckpt"));
   });
-  const checkpoint::Reader reader(folder.file("ckpt"));
+  const checkpoints::Reader reader(folder.file("ckpt"));
   reader.verify();
   EXPECT_EQ(reader.manifest().step, 2);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
