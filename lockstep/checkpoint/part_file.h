@@ -1,7 +1,7 @@
 /// A rank's file of a checkpoint: the slices it owns, each a tensor of one dimension, fp32.
 ///
 /// Moves   every byte once      Holds   a block of 1 MiB where values are brought piece by piece
-///                                      test: PartFile.HoldsABlockOnly
+///                                      test: PartFileTest.HoldsABlockOnly
 #pragma once
 
 #include <functional>

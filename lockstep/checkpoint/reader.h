@@ -5,7 +5,7 @@
 /// who read them: a reader adds what it has read to digests that are sums over elements, and ranks
 /// that together read all of a file compare their sum with the manifest's.
 ///
-/// Moves   the bytes asked for, once            test: Reader.ReadsWhatItIsAskedFor
+/// Moves   the bytes asked for, once            test: ReaderTest.ReadsWhatItIsAskedFor
 /// Holds   no file in memory; of a tensor that was cut otherwise, a list of its runs
 #pragma once
 

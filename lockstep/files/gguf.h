@@ -6,7 +6,7 @@
 ///   data      from a multiple of 32 on, and each tensor at a multiple of 32 of it
 ///
 /// Moves   every byte once      Holds   the header
-/// Source  the format's page, github.com/ggml-org/ggml docs/gguf.md; docs/concepts/model_formats.md
+/// Source  the format's page in github.com/ggml-org/ggml; docs/concepts/model_formats.md
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,8 @@
 /// is proven: a damaged checkpoint changes nothing.
 ///
 /// Moves   each byte of the state once a replica; of parameters that several parts of a model hold,
-///         once a part                          test: CheckpointLoad.ReadsEachByteOnceAReplica
+///         once a part
+///                               test: Checkpoint.EachByteIsWrittenOnceAndReadOnceAReplica
 /// Holds   once more what this rank holds, for as long as it takes
 /// Source  docs/concepts/checkpoints.md
 #pragma once

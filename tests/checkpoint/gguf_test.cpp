@@ -1,5 +1,5 @@
 // Export to llama.cpp's files. That llama.cpp computes the same of them is seen in
-// tests/reference/gguf_probabilities.sh.
+// tests/gguf/gguf_probabilities.sh.
 
 #include "lockstep/checkpoint/gguf.h"
 
