@@ -142,7 +142,8 @@ TEST_F(Reshard, ADamagedOneIsNotCopied) {
 
 TEST_F(Reshard, DamagedPaddingIsSeen) {
   const Manifest manifest = read_manifest(from);
-  const SavedTensor* const wte = read_index(from, manifest).find(kParam, "wte.weight");
+  const Index index = read_index(from, manifest);
+  const SavedTensor* const wte = index.find(kParam, "wte.weight");
   ASSERT_NE(wte, nullptr);
   // Rows 61 to 63 are padding: the end of the last grain.
   const SavedSlice& last = wte->slices.back();
