@@ -18,11 +18,11 @@
 namespace lockstep::cli {
 
 struct ResumePoint {
-  std::string asked;       // as it was asked for
-  std::string run_folder;  // that goes on; empty: a new run begins at the checkpoint
-  std::string checkpoint;  // its folder; empty: there is none yet
-  int64_t step = 0;        // of the checkpoint
-  int world = 0;           // ranks that saved it; 0: unknown
+  std::string asked;           // as it was asked for
+  std::string run_folder;      // that goes on; empty: a new run begins at the checkpoint
+  std::string checkpoint;      // its folder; empty: there is none yet
+  int64_t step = 0;            // of the checkpoint
+  int world = 0;               // ranks that saved it; 0: unknown
   plan::TrainConfig saved;     // that a difference is one to
   plan::TrainConfig settings;  // without a preset or file: those to go on with
 };

@@ -66,8 +66,8 @@ RunLock::RunLock(const std::string& folder) : path_(folder + "/lock") {
   for (;;) {
     fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd_ < 0) {
-      throw EnvironmentError(base::str("cannot lock the run folder: ", path_, ": ",
-                                       std::strerror(errno), "."));
+      throw EnvironmentError(
+          base::str("cannot lock the run folder: ", path_, ": ", std::strerror(errno), "."));
     }
     if (flock(fd_, LOCK_EX | LOCK_NB) == 0) {
       if (is_still(fd_, path_)) break;
@@ -77,8 +77,8 @@ RunLock::RunLock(const std::string& folder) : path_(folder + "/lock") {
     const int reason = errno;
     close(fd_);
     if (reason != EWOULDBLOCK) {
-      throw EnvironmentError(base::str("cannot lock the run folder: ", path_, ": ",
-                                       std::strerror(reason), "."));
+      throw EnvironmentError(
+          base::str("cannot lock the run folder: ", path_, ": ", std::strerror(reason), "."));
     }
     const Owner owner = owner_in(path_);
     const auto waited = std::chrono::steady_clock::now() - start;
@@ -86,11 +86,11 @@ RunLock::RunLock(const std::string& folder) : path_(folder + "/lock") {
       std::this_thread::sleep_for(10ms);
       continue;
     }
-    throw EnvironmentError(base::str(
-        folder, " is in use: ",
-        owner.pid > 0 ? base::str("process ", owner.pid, " on ", owner.host, " runs it")
-                      : std::string("another command runs it"),
-        ".\n  Wait for its end, or stop it: a run has one command at a time."));
+    throw EnvironmentError(
+        base::str(folder, " is in use: ",
+                  owner.pid > 0 ? base::str("process ", owner.pid, " on ", owner.host, " runs it")
+                                : std::string("another command runs it"),
+                  ".\n  Wait for its end, or stop it: a run has one command at a time."));
   }
   // The ranks hold it, too: they outlive a killed command by a moment.
   fcntl(fd_, F_SETFD, 0);
@@ -100,8 +100,7 @@ RunLock::RunLock(const std::string& folder) : path_(folder + "/lock") {
     const int reason = errno;
     unlink(path_.c_str());
     close(fd_);
-    throw EnvironmentError(
-        base::str("cannot write ", path_, ": ", std::strerror(reason), "."));
+    throw EnvironmentError(base::str("cannot write ", path_, ": ", std::strerror(reason), "."));
   }
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <system_error>
 #include <set>
+#include <system_error>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"

@@ -12,8 +12,8 @@ class LineFile {
  public:
   enum class Start { empty, behind_what_is_there };
 
-  /// Makes the file; one that is there is emptied, or goes on. Throws StateError naming the file and
-  /// the reason.
+  /// Makes the file; one that is there is emptied, or goes on. Throws StateError naming the file
+  /// and the reason.
   explicit LineFile(std::string path, Start start = Start::empty);
   ~LineFile();
   LineFile(const LineFile&) = delete;

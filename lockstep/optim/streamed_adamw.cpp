@@ -196,8 +196,7 @@ void StreamedAdamW::read_moment(int kind, size_t span, int64_t lo, int64_t hi, f
   wait_for(reads);
 }
 
-void StreamedAdamW::write_moment(int kind, size_t span, int64_t lo, int64_t hi,
-                                 const float* from) {
+void StreamedAdamW::write_moment(int kind, size_t span, int64_t lo, int64_t hi, const float* from) {
   std::vector<files::BlockFile::Ticket> writes;
   for_each_run(kind, span, lo, hi, [&](int64_t offset, int64_t at, int64_t count) {
     writes.push_back(file_.write(offset, from + (at - lo), count * kFloat));

@@ -110,8 +110,9 @@ class StreamedAdamW final : public Updater {
   void store(size_t block);
   void wait_for(std::vector<files::BlockFile::Ticket>& tickets);
   /// `see` gets where in the file, from which element on and how many, elements of a moment lie.
-  void for_each_run(int kind, size_t span, int64_t lo, int64_t hi,
-                    const std::function<void(int64_t offset, int64_t at, int64_t count)>& see) const;
+  void for_each_run(
+      int kind, size_t span, int64_t lo, int64_t hi,
+      const std::function<void(int64_t offset, int64_t at, int64_t count)>& see) const;
   int64_t offset_of_master(int64_t span, int64_t lo, int64_t hi) const;
 
   files::BlockFile& file_;

@@ -36,8 +36,9 @@ Digest sum_anywhere(uint64_t start, const float* values, int64_t count) {
 // Products of 64 bits, eight at a time, are in this instruction set only. (Chosen when it is first
 // needed, not by target_clones: their resolvers run before a sanitizer is set up.)
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-__attribute__((target("arch=x86-64-v4"), optimize("O3"))) Digest sum_in_eights(
-    uint64_t start, const float* values, int64_t count) {
+__attribute__((target("arch=x86-64-v4"), optimize("O3"))) Digest sum_in_eights(uint64_t start,
+                                                                               const float* values,
+                                                                               int64_t count) {
   return sum_of(start, values, count);
 }
 

@@ -82,7 +82,8 @@ int64_t elements_of(const std::vector<Piece>& pieces) {
   return elements;
 }
 
-/// Pieces of parameters that are not trained, as data-parallel rank `shard` of a replica holds them.
+/// Pieces of parameters that are not trained, as data-parallel rank `shard` of a replica holds
+/// them.
 std::vector<Piece> fixed_pieces(const StepInputs& inputs, int shard) {
   if (inputs.shards.gathers()) return inputs.shards.pieces(shard, /*trained=*/false);
   std::vector<Piece> pieces;

@@ -31,9 +31,9 @@ RankMemory planned_memory(const TrainConfig& config, const StepInputs& inputs, i
 /// Of the rank that needs most.
 RankMemory planned_memory(const TrainConfig& config, const ParamTable& table, int ranks);
 
-/// Values that data-parallel rank `rank` writes into a checkpoint: its share of masters, moments and
-/// moving average, 4 bytes an element of each. Running values of normalised layers, which are no
-/// parameters, are rank 0's beside it.
+/// Values that data-parallel rank `rank` writes into a checkpoint: its share of masters, moments
+/// and moving average, 4 bytes an element of each. Running values of normalised layers, which are
+/// no parameters, are rank 0's beside it.
 ///
 ///   4 (1 + moments + average) P / N, P trained elements on N ranks, whatever is sharded
 int64_t checkpoint_bytes(const TrainConfig& config, const StepInputs& inputs, int rank,

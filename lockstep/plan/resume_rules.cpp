@@ -231,8 +231,9 @@ std::vector<std::string> may_change_of(const TrainConfig& config) {
                                  "."));
     }
     const std::string near = base::nearest(name, known);
-    throw UsageError(base::str("run.may_change = \"", config.run.may_change, "\": there is no key \"",
-                               name, "\".\n  It wants keys with commas between them",
+    throw UsageError(base::str("run.may_change = \"", config.run.may_change,
+                               "\": there is no key \"", name,
+                               "\".\n  It wants keys with commas between them",
                                near.empty() ? "" : ". Did you mean \"" + near + "\"?"));
   }
   return names;
@@ -286,8 +287,9 @@ void check_resume(const TrainConfig& saved, const TrainConfig& now, const std::s
                       to_name.size() == 1 ? "it" : "them", " as it was.");
   }
   if (never) {
-    help += base::str("\n  A new run that begins with its weights, and with these settings: --from ",
-                      from, " in the place of --resume.");
+    help +=
+        base::str("\n  A new run that begins with its weights, and with these settings: --from ",
+                  from, " in the place of --resume.");
   }
   throw UsageError(base::str("cannot go on from ", from, " with other settings:", lines, help));
 }

@@ -141,7 +141,7 @@ struct TrainConfig {
     std::string http;  // "HOST:PORT" of /metrics for Prometheus; empty: none
     bool noise_scale = false;
     bool profile = false;
-    std::string trace_steps;  // "5" or "5-7": the steps that trace.json shows; empty: none
+    std::string trace_steps;   // "5" or "5-7": the steps that trace.json shows; empty: none
     int64_t digest_every = 0;  // 0: never
   } log;
   /// What comm.table says for the ranks of the run. No key: the command that starts the run reads

@@ -31,9 +31,9 @@ struct StepReport {
   double comm_seconds = 0;       // inside collectives
   double comm_wait_seconds = 0;  // the part of it that backward did not hide
   PhaseSeconds phases{};
-  double loss_scale = 1;       // of the next step
-  int64_t skipped = 0;         // steps so far that were computed and not taken
-  double noise_scale = kNone;  // samples; kNone: not measured, or not known yet
+  double loss_scale = 1;          // of the next step
+  int64_t skipped = 0;            // steps so far that were computed and not taken
+  double noise_scale = kNone;     // samples; kNone: not measured, or not known yet
   std::string param_digest = {};  // of the parameters after the step; empty: not taken
 
   static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();

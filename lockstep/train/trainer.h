@@ -43,7 +43,8 @@ struct TrainerOptions {
   int console_fd = 2;
   /// Set from outside to end the run after the step at hand, on all ranks together.
   const std::atomic<bool>* stop_requested = nullptr;
-  /// Requests to save and go on, so far: a new one makes a checkpoint when the step at hand is done.
+  /// Requests to save and go on, so far: a new one makes a checkpoint when the step at hand is
+  /// done.
   const std::atomic<int>* save_requests = nullptr;
   /// Where each rank writes what it computed in each step (train/witness_recorder.h); empty:
   /// nowhere.
@@ -172,13 +173,13 @@ class Trainer {
   std::string average_digest_;
   int saves_answered_ = 0;
   int64_t first_step_ = 0;
-  int64_t skipped_before_ = 0;            // in the steps before
-  std::optional<ResumedFrom> resumed_;    // where there were any
-  std::vector<int64_t> saved_steps_;      // of checkpoints, in the order of their saves
+  int64_t skipped_before_ = 0;          // in the steps before
+  std::optional<ResumedFrom> resumed_;  // where there were any
+  std::vector<int64_t> saved_steps_;    // of checkpoints, in the order of their saves
   int64_t saves_said_ = 0;
-  double checkpoint_pause_seconds_ = 0;   // of all saves
-  std::string checkpoint_failure_;        // of the first save that failed
-  GroupTotals comm_before_;  // of all groups, before the step at hand
+  double checkpoint_pause_seconds_ = 0;  // of all saves
+  std::string checkpoint_failure_;       // of the first save that failed
+  GroupTotals comm_before_;              // of all groups, before the step at hand
   std::vector<double> step_seconds_;
   double own_seconds_ = 0;  // of the steps since ranks were compared, without waiting for peers
   int64_t own_steps_ = 0;

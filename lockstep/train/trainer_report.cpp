@@ -24,8 +24,7 @@ double throughput(const std::vector<double>& step_seconds, int64_t first,
   const auto steps = static_cast<int64_t>(step_seconds.size());
   const int64_t skipped = detail::warmup_of_throughput(steps);
   const double seconds = std::accumulate(step_seconds.begin() + skipped, step_seconds.end(), 0.0);
-  const int64_t samples =
-      ramp.samples_before(first + steps) - ramp.samples_before(first + skipped);
+  const int64_t samples = ramp.samples_before(first + steps) - ramp.samples_before(first + skipped);
   return seconds > 0 ? static_cast<double>(samples) / seconds : 0;
 }
 
@@ -133,8 +132,7 @@ plan::GroupBytes Trainer::planned_traffic(int64_t steps_done) const {
     for (const auto group : kGroups) planned.*group += of_step.*group * steps;
   };
   for (const plan::BatchRamp::Stage& stage : ramp_.stages) {
-    const int64_t steps =
-        ramp_.end_of(stage, steps_done) - std::max(stage.first_step, first_step_);
+    const int64_t steps = ramp_.end_of(stage, steps_done) - std::max(stage.first_step, first_step_);
     if (steps > 0) add(inputs_of(stage.batch), steps);
   }
   const int64_t skipped = guard_.skipped() - skipped_before_;
@@ -200,7 +198,8 @@ void Trainer::report_timeline() {
 std::string Trainer::summarize(int64_t steps_done) {
   const int64_t samples = ramp_.samples_before(steps_done);
   const int64_t terms_per_sample = task_->terms_per_sample();
-  const double rate = throughput(step_seconds_, first_step_, ramp_) * static_cast<double>(terms_per_sample);
+  const double rate =
+      throughput(step_seconds_, first_step_, ramp_) * static_cast<double>(terms_per_sample);
   RunTotals run{.run_folder = options_.run_folder,
                 .val_loss = val_loss_,
                 .param_digest = digest_,
@@ -239,10 +238,9 @@ std::string Trainer::summarize(int64_t steps_done) {
     run.loss = last_.loss_sum / static_cast<double>(step_terms());
     run.grad_norm = last_.grad_norm;
   }
-  plan::RankMemory planned =
-      plan::planned_memory(config_, state_->inputs(), context_.dp->rank(),
-                           state_->parts() != nullptr ? state_->parts()->counts
-                                                      : std::vector<bool>{});
+  plan::RankMemory planned = plan::planned_memory(
+      config_, state_->inputs(), context_.dp->rank(),
+      state_->parts() != nullptr ? state_->parts()->counts : std::vector<bool>{});
   if (planned.checkpoint > 0 && context_.world->rank() == 0) {
     for (const NamedTensor& value : state_->running_values()) {
       planned.checkpoint += static_cast<int64_t>(value.tensor.nbytes());

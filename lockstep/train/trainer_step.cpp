@@ -52,8 +52,8 @@ void Trainer::train_step(int64_t step) {
   }
   PhaseClock& clock = state_->runner().clock();
   clock.start();
-  const bool profiled =
-      profile_ && step - first_step_ >= detail::warmup_of_throughput(config_.run.steps - first_step_);
+  const bool profiled = profile_ && step - first_step_ >= detail::warmup_of_throughput(
+                                                              config_.run.steps - first_step_);
   if (profiled) profile_->begin_step();
   {
     const PhaseSpan span(clock, torch_inside::Phase::data);

@@ -21,8 +21,8 @@
 /// Source  docs/concepts/training_loop.md
 #pragma once
 
-#include <torch/data/datasets/base.h>
 #include <ATen/core/Generator.h>
+#include <torch/data/datasets/base.h>
 #include <torch/nn/module.h>
 
 #include <functional>

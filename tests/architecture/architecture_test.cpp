@@ -35,10 +35,9 @@ const std::vector<std::vector<std::string>> kLadder = {
 };
 
 /// A plan is answered, and a command starts, without loading LibTorch.
-const std::set<std::string> kWithoutTorch = {"base",    "plan",  "net",       "files",
-                                             "kernels", "optim", "precision", "checkpoint",
-                                             "input",   "launch", "cli",      "report",
-                                             "planner"};
+const std::set<std::string> kWithoutTorch = {"base",  "plan",      "net",        "files", "kernels",
+                                             "optim", "precision", "checkpoint", "input", "launch",
+                                             "cli",   "report",    "planner"};
 
 struct Include {
   int line = 0;

@@ -32,8 +32,8 @@ std::vector<std::vector<std::string>> layouts() {
 
 /// What resets them all where the settings are those of the run.
 std::vector<std::string> plain() {
-  return {"--set", "parallel.shard=none", "--set", "parallel.tensor=1", "--set",
-          "parallel.pipeline=1"};
+  return {"--set", "parallel.shard=none", "--set", "parallel.tensor=1",
+          "--set", "parallel.pipeline=1"};
 }
 
 std::vector<std::string> unfinished_in(const std::string& run) {
@@ -51,11 +51,12 @@ std::vector<std::string> small_run(const TempFolder& runs) {
   std::vector<std::string> words = {"--preset", "nano"};
   for (const std::string setting :
        {"model.layers=2", "model.width=48", "model.context=48", "data.eval_batches=1",
-        "numerics.grains=4", "numerics.tensor_grains=2", "log.eval_every=7", "checkpoint.every=4"}) {
+        "numerics.grains=4", "numerics.tensor_grains=2", "log.eval_every=7",
+        "checkpoint.every=4"}) {
     words.insert(words.end(), {"--set", setting});
   }
-  return with(words, {"--set", "run.steps=" + std::to_string(kSteps), "--set",
-                      "run.dir=" + runs.path()});
+  return with(words,
+              {"--set", "run.steps=" + std::to_string(kSteps), "--set", "run.dir=" + runs.path()});
 }
 
 Unbroken unbroken_run() {
@@ -126,8 +127,8 @@ void interrupt_and_resume(const Unbroken& whole, int trial, uint64_t seed) {
   const CommandResult ended = job.wait();
   // It may have been over already; or not so far yet that it could save.
   const std::vector<std::vector<int>> codes = {{137}, {4}, {75, 143}};
-  EXPECT_TRUE(ended.exit_code == 0 || std::count(codes[how].begin(), codes[how].end(),
-                                                 ended.exit_code) == 1)
+  EXPECT_TRUE(ended.exit_code == 0 ||
+              std::count(codes[how].begin(), codes[how].end(), ended.exit_code) == 1)
       << ended.exit_code << ": " << ended.err;
 
   const std::string run = run_in(runs);

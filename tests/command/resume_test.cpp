@@ -62,11 +62,11 @@ INSTANTIATE_TEST_SUITE_P(Trials, Interrupted, ::testing::Range(0, 5));
 
 TEST(Restart, AKilledRankIsStartedAgainFromTheNewestCheckpoint) {
   const TempFolder runs;
-  Command job(started(command(small_run(runs), {"-n", "2", "--max-restarts", "1", "--json", "--set",
-                                                "run.name=a run"})));
-  ASSERT_TRUE(eventually([&] { return !checkpoints_in(run_in(runs)).empty() &&
-                                      steps_in(run_in(runs)) >= 6; }))
-      << job.errors_so_far();
+  Command job(started(command(
+      small_run(runs), {"-n", "2", "--max-restarts", "1", "--json", "--set", "run.name=a run"})));
+  ASSERT_TRUE(eventually([&] {
+    return !checkpoints_in(run_in(runs)).empty() && steps_in(run_in(runs)) >= 6;
+  })) << job.errors_so_far();
   ::kill(children_of(job.pid()).front(), SIGKILL);
   const CommandResult result = job.wait();
   EXPECT_EQ(summary_of(result)["param_digest"], whole().digest) << result.err;
@@ -76,8 +76,8 @@ TEST(Restart, AKilledRankIsStartedAgainFromTheNewestCheckpoint) {
 
 TEST(Restart, NeverBeginsAnew) {
   const TempFolder runs;
-  Command job(started(command(small_run(runs), {"-n", "2", "--max-restarts", "1", "--json", "--set",
-                                                "run.resume=never"})));
+  Command job(started(command(
+      small_run(runs), {"-n", "2", "--max-restarts", "1", "--json", "--set", "run.resume=never"})));
   ASSERT_TRUE(eventually([&] { return !checkpoints_in(run_in(runs)).empty(); }));
   ::kill(children_of(job.pid()).front(), SIGKILL);
   const auto summary = summary_of(job.wait());
@@ -85,14 +85,14 @@ TEST(Restart, NeverBeginsAnew) {
   EXPECT_EQ(losses_in(run_in(runs)), whole().losses);
 }
 
-/// Each rank is a `lockstep train` of its own there: the second start is told by its launcher that it
-/// is one, and by the folder that it is the same job's.
+/// Each rank is a `lockstep train` of its own there: the second start is told by its launcher that
+/// it is one, and by the folder that it is the same job's.
 TEST(Restart, UnderAnotherLauncherAJobFindsItsOwnRun) {
   const TempFolder runs;
   // Of another job, and newer.
   ASSERT_EQ(lockstep(command(small_run(runs), {"--set", "run.steps=8"})).exit_code, 0);
-  std::vector<std::string> words = {"lockstep", "run",  "-n", "2", "--max-restarts",
-                                    "1",        "--", beside("lockstep")};
+  std::vector<std::string> words = {"lockstep",       "run", "-n", "2",
+                                    "--max-restarts", "1",   "--", beside("lockstep")};
   const auto training = command(small_run(runs), {"--set", "run.name=own"});
   words.insert(words.end(), training.begin(), training.end());
   Command job(words);
@@ -116,8 +116,8 @@ TEST(Restart, UnderAnotherLauncherAJobFindsItsOwnRun) {
 /// Asked to stop, it is not started again, whatever --max-restarts says.
 TEST(Stop, SavesACheckpointAndIsNoFailure) {
   const TempFolder runs;
-  Command job(started(command(small_run(runs), {"-n", "2", "--max-restarts", "3", "--set",
-                                                "checkpoint.every=0"})));
+  Command job(started(
+      command(small_run(runs), {"-n", "2", "--max-restarts", "3", "--set", "checkpoint.every=0"})));
   ASSERT_TRUE(eventually([&] { return steps_in(run_in(runs)) >= 3; })) << job.errors_so_far();
   ::kill(job.pid(), SIGTERM);
   const CommandResult stopped = job.wait();
@@ -138,17 +138,16 @@ TEST(Stop, SavesACheckpointAndIsNoFailure) {
 
   // The checkpoint begins a run of its own, and leaves the first one alone.
   const std::string before = text_of(run + "/metrics.jsonl");
-  const CommandResult branched =
-      lockstep(command({"--resume", checkpoint, "--json", "-n", "1", "--set",
-                        "run.name=a branch"}));
+  const CommandResult branched = lockstep(
+      command({"--resume", checkpoint, "--json", "-n", "1", "--set", "run.name=a branch"}));
   EXPECT_EQ(summary_of(branched)["param_digest"], whole().digest) << branched.err;
   EXPECT_EQ(text_of(run + "/metrics.jsonl"), before);
 }
 
 TEST(Stop, AStoppedRunThatIsAskedToSaveGoesOn) {
   const TempFolder runs;
-  Command job(started(command(small_run(runs), {"-n", "2", "--json", "--set",
-                                                "checkpoint.every=0"})));
+  Command job(
+      started(command(small_run(runs), {"-n", "2", "--json", "--set", "checkpoint.every=0"})));
   ASSERT_TRUE(eventually([&] { return steps_in(run_in(runs)) >= 2; })) << job.errors_so_far();
   ::kill(job.pid(), SIGUSR1);
   EXPECT_EQ(summary_of(job.wait())["param_digest"], whole().digest);
@@ -169,9 +168,8 @@ TEST(Over, ARunThatHasMadeItsStepsSaysSoAndChangesNothing) {
   const CommandResult refused = lockstep(command({"--resume", run, "--set", "run.steps=34"}));
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_TRUE(contains(refused.err, "run.steps = 34, but it was 30")) << refused.err;
-  const CommandResult longer =
-      lockstep(command({"--resume", run, "--json", "--set", "run.steps=34", "--set",
-                        "run.may_change=run.steps"}));
+  const CommandResult longer = lockstep(command(
+      {"--resume", run, "--json", "--set", "run.steps=34", "--set", "run.may_change=run.steps"}));
   EXPECT_EQ(summary_of(longer)["steps"], 34) << longer.err;
   EXPECT_EQ(losses_in(run).size(), 34u);
   EXPECT_TRUE(fs::exists(run + "/config_before_step_30.json"));
@@ -187,8 +185,8 @@ TEST(Damage, AnOlderCheckpointIsTakenOnlyIfAsked) {
     file.seekp(-2, std::ios::end);
     file.put('x');
   }
-  std::vector<std::string> words = {"--resume", run, "--set", "run.steps=34", "--set",
-                                    "run.may_change=run.steps"};
+  std::vector<std::string> words = {"--resume",     run,     "--set",
+                                    "run.steps=34", "--set", "run.may_change=run.steps"};
   const CommandResult refused = lockstep(command(words));
   EXPECT_EQ(refused.exit_code, 6) << refused.err;
   EXPECT_TRUE(contains(refused.err, "part_0000.safetensors")) << refused.err;

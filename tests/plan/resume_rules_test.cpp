@@ -37,9 +37,9 @@ std::string other_value(const TrainConfig& config, const std::string& key) {
   } else if (value.is_number_integer()) {
     tries = {std::to_string(value.get<int64_t>() + 1), std::to_string(value.get<int64_t>() * 2)};
   } else {
-    tries = {"2",    "none",  "always",   "zero1", "disk",   "linear", "skip", "bf16",   "group",
-             "aten", "bytes", "gpt2",     "sgd",   "direct", "gloo",   "sqrt", "optimizer",
-             "gpipe", "block", "a/file.x", "1024"};
+    tries = {"2",    "none",  "always",    "zero1", "disk",  "linear",   "skip",
+             "bf16", "group", "aten",      "bytes", "gpt2",  "sgd",      "direct",
+             "gloo", "sqrt",  "optimizer", "gpipe", "block", "a/file.x", "1024"};
   }
   for (const std::string& text : tries) {
     TrainConfig other = config;
@@ -84,8 +84,8 @@ TEST(ResumeRules, ADifferenceIsRefusedWithBothValuesUnlessItMayBe) {
     }
     EXPECT_NE(said.find(std::string(rule.key) + " = " + get_key(now, rule.key)), std::string::npos)
         << rule.key << ": " << said;
-    const bool can_be_named = said.find("--set run.may_change=" + std::string(rule.key)) !=
-                              std::string::npos;
+    const bool can_be_named =
+        said.find("--set run.may_change=" + std::string(rule.key)) != std::string::npos;
     EXPECT_EQ(can_be_named, rule.may == MayChange::if_named) << rule.key << ": " << said;
     EXPECT_EQ(said.find("--from runs/a-1") != std::string::npos, rule.may == MayChange::never)
         << rule.key << ": " << said;
