@@ -18,10 +18,12 @@
 #include <sstream>
 
 #include "lockstep/base/str.h"
+#include "lockstep/checkpoint/model_file.h"
 #include "lockstep/cli/machine.h"
 #include "lockstep/files/temp_folder.h"
 #include "lockstep/launch/cores.h"
 #include "lockstep/plan/train_config.h"
+#include "tests/checkpoint/made_weights.h"
 
 namespace lockstep::cli {
 namespace {
@@ -153,7 +155,7 @@ TEST_F(CommandTest, BadFlagsAreUsageErrors) {
   expect_refused({"train", "--preset", "nano", "-n", "5"}, 2, "--set data.micro_batch=2");
   expect_refused({"generate", "x", "--temperature", "nan"}, 2, "--temperature");
   expect_refused({"generate", "x", "--tokens=-1"}, 2, "--tokens");
-  expect_refused({"eval"}, 2, "RUN|FILE");
+  expect_refused({"eval"}, 2, "RUN|MODEL");
   EXPECT_TRUE(runs().empty());
 }
 
@@ -201,7 +203,7 @@ TEST_F(CommandTest, AFailedRunSaysWhyAndWhere) {
   EXPECT_EQ(died.out, "");
   expect_contains(died.err, "[rank 2 of 3] died: killed by signal 9 (Killed)");
   expect_contains(died.err, base::str("Its log: ", *runs().begin(), "/rank_0002.log"));
-  EXPECT_FALSE(fs::exists(here_.file(*runs().begin() + "/final.safetensors.tmp-7-0")));
+  EXPECT_FALSE(fs::exists(here_.file(*runs().begin() + "/final.safetensors.tmp-4194304-0")));
   EXPECT_EQ(lockstep({"train", "--preset", "nano", "--set", "run.name=stops", "--json"}).code, 75);
   EXPECT_EQ(lockstep({"train", "--preset", "nano", "--set", "run.name=mute", "--json"}).code, 6);
   EXPECT_EQ(lockstep({"train", "--preset", "nano", "--set", "run.name=mute"}).code, 0);
@@ -280,12 +282,15 @@ TEST_F(CommandTest, APlaceThatCannotBeWrittenIsNamed) {
 
 TEST_F(CommandTest, WeightsAreARunsOrAFiles) {
   fs::create_directories(here_.file("runs/nano-12ab"));
-  expect_refused({"eval", "runs/nano-12ab"}, 6, "runs/nano-12ab/final.safetensors");
+  expect_refused({"eval", "runs/nano-12ab"}, 6, "runs/nano-12ab: this folder holds no model");
   expect_refused({"eval", "nano-12ab"}, 6, "Did you mean runs/nano-12ab?");
   expect_refused({"generate", "nothing.safetensors"}, 6, "nothing.safetensors");
   std::ofstream(here_.file("runs/nano-12ab/final.safetensors")) << "weights";
-  EXPECT_EQ(lockstep({"eval", "runs/nano-12ab"}).out,
-            "worker 0 of 1: eval runs/nano-12ab/final.safetensors\n");
+  expect_refused({"eval", "runs/nano-12ab"}, 6, "runs/nano-12ab/final.safetensors");
+  namespace made = checkpoints::testing;
+  checkpoints::write_model_file(here_.file("runs/nano-12ab/final.safetensors"),
+                                made::MadeWeights(made::gpt2(), 11));
+  expect_refused({"eval", "runs/nano-12ab"}, 2, "--data FILE");  // of no run: it has none
   EXPECT_EQ(lockstep({"eval", "runs/nano-12ab/final.safetensors", "-n", "2", "--json", "--data",
                       "data/austen/val.bin"})
                 .out,
@@ -294,8 +299,8 @@ TEST_F(CommandTest, WeightsAreARunsOrAFiles) {
   expect_refused({"eval", "runs/nano-12ab", "--data", "none.bin"}, 3, "none.bin");
   EXPECT_EQ(
       lockstep({"generate", "runs/nano-12ab/", "--prompt", "-Ab c", "--temperature", "0"}).out,
-      "worker 0 of 1: generate runs/nano-12ab/final.safetensors --prompt -Ab c --tokens 200 "
-      "--temperature 0 --top-k 0 --seed 1\n");
+      "worker 0 of 1: generate runs/nano-12ab/ --prompt -Ab c --tokens 200 --temperature 0 "
+      "--top-k 0 --seed 1\n");
 }
 
 TEST_F(CommandTest, TheDoctorLooksAtEachThing) {
@@ -391,7 +396,7 @@ int play_training(const std::string& folder) {
   const auto config = plan::from_json(nlohmann::json::parse(read_text(folder + "/config.json")));
   std::fprintf(stderr, "rank %d of %d, %s s\n", rank, ranks, std::getenv("LOCKSTEP_TIMEOUT_S"));
   if (config.run.name == "dies" && rank == ranks - 1) {
-    std::ofstream(folder + "/final.safetensors.tmp-7-0") << "half a";
+    std::ofstream(folder + "/final.safetensors.tmp-4194304-0") << "half a";
     raise(SIGKILL);
   }
   if (config.run.name == "stops") return 75;
