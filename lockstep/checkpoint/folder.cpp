@@ -177,7 +177,15 @@ std::string checkpoint_at(const std::string& path) {
 
 Manifest read_manifest(const std::string& folder) {
   const std::string path = (fs::path(folder) / kManifestFile).string();
-  return parsed(path, text_of(path), [](const std::string& text) { return parse_manifest(text); });
+  return parsed(path, text_of(path), [&folder](const std::string& text) {
+    Manifest manifest = parse_manifest(text);
+    const int64_t named = step_of(fs::path(folder).filename().string());
+    if (named >= 0 && named != manifest.step) {
+      throw StateError(base::str("it is of step ", manifest.step,
+                                 ", and its folder is named as of ", named, ": it was renamed"));
+    }
+    return manifest;
+  });
 }
 
 Index read_index(const std::string& folder, const Manifest& manifest) {
@@ -192,11 +200,28 @@ Index read_index(const std::string& folder, const Manifest& manifest) {
   });
 }
 
+std::vector<std::string> set_aside(const std::string& run_folder, int64_t step) {
+  std::vector<std::string> aside;
+  for (const Found& found : complete_checkpoints(run_folder)) {
+    if (found.step <= step) break;
+    std::string name = found.folder + ".left";
+    std::error_code error;
+    for (int again = 2; fs::exists(name, error); ++again) {
+      name = base::str(found.folder, ".left-", again);
+    }
+    if (rename(found.folder.c_str(), name.c_str()) != 0) fail("set aside", found.folder, errno);
+    aside.push_back(name);
+  }
+  return aside;
+}
+
 std::string begin_folder(const std::string& target) {
   const std::string parent = fs::path(target).parent_path().string();
   std::error_code error;
-  if (!parent.empty()) fs::create_directories(parent, error);
-  if (error) fail("make the folder", parent, error.value());
+  // One level: the folder of a run that somebody removed is not made again.
+  if (!parent.empty() && !fs::is_directory(parent, error) && mkdir(parent.c_str(), 0777) != 0) {
+    fail("make the folder", parent, errno);
+  }
   // A writer of this process that was given up may still come back, to a folder that is gone.
   static std::atomic<int> count{0};
   const std::string unfinished = base::str(target, kUnfinished, getpid(), "-", count++);

@@ -41,6 +41,10 @@ std::string checkpoint_at(const std::string& path);
 Manifest read_manifest(const std::string& folder);
 Index read_index(const std::string& folder, const Manifest& manifest);
 
+/// Checkpoints of later steps than `step`, which a run that goes on from there has left: they get
+/// another name, that is no checkpoint's, and keep their contents. Their folders as they are then.
+std::vector<std::string> set_aside(const std::string& run_folder, int64_t step);
+
 /// What is written before it is a checkpoint: a folder beside `target` for all ranks' parts. Throws
 /// StateError naming folder and reason.
 std::string begin_folder(const std::string& target);

@@ -42,6 +42,14 @@ std::string code_in(const std::string& path) {
   }
 }
 
+bool is_gguf(const std::string& path) {
+  try {
+    return files::MappedFile(path).text().starts_with("GGUF");
+  } catch (const std::system_error&) {
+    return false;
+  }
+}
+
 std::unique_ptr<Weights> open_folder(const std::string& path) {
   std::error_code error;
   const auto in = [&](const char* name) { return (fs::path(path) / name).string(); };
@@ -69,6 +77,11 @@ std::unique_ptr<Weights> open_folder(const std::string& path) {
 std::unique_ptr<Weights> open_file(const std::string& path, const OpenOptions& options) {
   if (is_llmc_model(path)) return open_llmc(path);
   if (const std::string code = code_in(path); !code.empty()) refuse_code(path, code);
+  if (is_gguf(path)) {
+    throw StateError(base::str(path,
+                               ": it is a GGUF file. Those are written for llama.cpp and not "
+                               "read; the model that it was made from is."));
+  }
   files::SafetensorsFile file = files::SafetensorsFile::open(path);
   if (is_model_file(file)) return open_model_file(std::move(file));
   return open_nanogpt(file, options);
@@ -106,6 +119,15 @@ std::unique_ptr<Weights> open_weights(const std::string& path, const OpenOptions
                              fs::is_directory(in_runs, error)
                                  ? base::str("\n  Did you mean ", in_runs, "?")
                                  : std::string()));
+}
+
+void prove(const Weights& weights) {
+  const WeightOrigin& origin = weights.origin();
+  if (origin.param_digest.empty()) return;
+  const std::string digest = digest_of(weights).text();
+  if (digest == origin.param_digest) return;
+  throw StateError(base::str(origin.path, ": its parameters have digest ", digest, ", it states ",
+                             origin.param_digest, ". The file is damaged."));
 }
 
 void require_same_model(const Weights& weights, const plan::TrainConfig& config, int64_t vocab) {

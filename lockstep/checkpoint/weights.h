@@ -67,6 +67,10 @@ struct OpenOptions {
 /// is brought in).
 std::unique_ptr<Weights> open_weights(const std::string& path, const OpenOptions& options = {});
 
+/// Throws StateError naming the file if the numbers are not of the digest that it states; reads all
+/// of them. What states none passes.
+void prove(const Weights& weights);
+
 /// Throws StateError if `weights` do not fit the model of `config`: names the first setting or
 /// tensor that differs, and both values. What a model is trained with (dropout, the start values'
 /// spread) may differ, and of llama, which has no table of positions, the context.

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <iostream>
 #include <limits>
+#include <optional>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -15,6 +16,7 @@
 #include "lockstep/cli/checkpoint_export.h"
 #include "lockstep/cli/checkpoint_import.h"
 #include "lockstep/cli/checkpoint_look.h"
+#include "lockstep/cli/run_lock.h"
 
 namespace lockstep::cli {
 namespace {
@@ -75,6 +77,8 @@ int checkpoint_prune(const std::vector<std::string>& args) {
   }
   // The newest must be one that a run can go on from: else the older ones are all there is.
   const checkpoints::Reader newest(checkpoints::checkpoint_at(run));
+  std::optional<RunLock> lock;  // a run that is under way prunes for itself
+  if (!dry_run) lock.emplace(run);
   const auto removed = dry_run ? checkpoints::to_prune(run, keep, keep_every)
                                : checkpoints::prune(run, keep, keep_every);
   for (const checkpoints::Found& found : removed) {

@@ -1,5 +1,6 @@
 #include "lockstep/cli/checkpoint_export.h"
 
+#include <filesystem>
 #include <iostream>
 
 #include "lockstep/base/error.h"
@@ -26,7 +27,7 @@ int checkpoint_export(const std::vector<std::string>& args) {
       ->check(CLI::IsMember({"hf", "gguf"}))
       ->capture_default_str();
   app.add_option("--dtype", dtype, "type of the weights: F32, F16, or in a folder BF16")
-      ->check(CLI::IsMember({"F32", "BF16", "F16"}))
+      ->transform(CLI::IsMember({"F32", "BF16", "F16"}, CLI::ignore_case))
       ->capture_default_str();
   const CLI::Option* const by_files =
       app.add_option("--file-gb", file_gb,
@@ -37,10 +38,14 @@ int checkpoint_export(const std::vector<std::string>& args) {
 
   const auto weights = checkpoints::open_weights(from);
   say_notes(weights->origin().notes);
+  checkpoints::prove(*weights);
   if (format == "gguf") {
     if (by_files->count() > 0) {
       throw UsageError(
           "lockstep checkpoint export: --file-gb is of --format hf; a GGUF is one file.");
+    }
+    if (std::filesystem::exists(to)) {
+      throw UsageError(base::str(to, " is there already.\n  Give the new file another name."));
     }
     checkpoints::export_gguf(*weights, to, dtype);
   } else {

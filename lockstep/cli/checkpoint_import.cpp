@@ -31,6 +31,7 @@ int checkpoint_import(const std::vector<std::string>& args) {
 
   const auto weights = checkpoints::open_weights(from, {.heads = heads});
   say_notes(weights->origin().notes);
+  checkpoints::prove(*weights);
   checkpoints::write_model_file(to, *weights);
   int64_t elements = 0;
   for (const auto& tensor : weights->list()) elements += tensor.numel;

@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/checkpoint/folder.h"
+#include "lockstep/checkpoint/reader.h"
 #include "lockstep/cli/run_folder.h"
 #include "lockstep/plan/resume_rules.h"
 
@@ -42,6 +43,8 @@ void take_newest(ResumePoint& point, bool fall_back) {
   const std::vector<checkpoints::Found> found = checkpoints::complete_checkpoints(point.run_folder);
   for (size_t i = 0; i < found.size(); ++i) {
     try {
+      // As the ranks will (worker/resume_from.h): what is damaged is passed over by both.
+      if (fall_back) checkpoints::Reader(found[i].folder).verify();
       return take(point, found[i].folder);
     } catch (const StateError& error) {
       if (fall_back && i + 1 < found.size()) continue;
@@ -117,6 +120,12 @@ Start resolve_start(ConfigSources sources) {
                                "= \"",
                                asked, "\" goes on with one.\n  Leave out one of the two."));
   }
+  if (config.run.steps < from.step) {
+    throw UsageError(base::str("run.steps = ", config.run.steps, ", but ", asked, " has made ",
+                               from.step,
+                               " steps.\n  To begin a run at an older checkpoint: "
+                               "--resume RUN/checkpoints/step_N"));
+  }
   plan::keep_grains(config, from.saved);
   plan::check_resume(from.saved, config, asked);
   // The folder says what to go on from, now and after a restart; a new one does not know yet.
@@ -137,7 +146,9 @@ bool is_over(const ResumePoint& from, const plan::TrainConfig& config) {
   }
   const auto json = nlohmann::json::parse(read_file(summary), nullptr, /*allow_exceptions=*/false);
   const int64_t steps = json.is_object() ? json.value("steps", int64_t{-1}) : -1;
-  return steps >= config.run.steps;
+  if (steps < config.run.steps) return false;
+  // Stopped in the evaluation behind its last step, which can be made from what was saved there.
+  return !json.value("stopped", false) || from.step < config.run.steps;
 }
 
 std::string describe(const ResumePoint& from, const plan::TrainConfig& config) {

@@ -77,6 +77,7 @@ std::string run_summary(ProcessGroup& world, const RunTotals& run, const RankTot
                             {"rewinds", run.rewinds},
                             {"ranks", ranks},
                             {"groups", groups}};
+  if (run.stopped) summary["stopped"] = true;
   if (run.resumed) {
     summary["resumed"] = {{"from", run.resumed->folder},
                           {"step", run.resumed->step},

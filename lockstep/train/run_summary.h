@@ -57,6 +57,7 @@ struct RunTotals {
     double tokens = std::nan("");
   };
   std::optional<Noise> noise = {};
+  bool stopped = false;                     // on request, before its last evaluation
   std::optional<ResumedFrom> resumed = {};  // what it went on from
   SavedCheckpoints checkpoints = {};
   std::string pipeline = {};  // its schedule; empty: there is none

@@ -237,7 +237,7 @@ TrainResult Trainer::train_to_the_end() {
   report_timeline();
   if (!result.stopped) result.stopped = !evaluate_at(done);
 
-  const std::string summary = summarize(done);
+  const std::string summary = summarize(done, result.stopped);
   if (context_.world->rank() == 0) {
     result.summary = summary;
     const std::string path = options_.run_folder + "/summary.json";

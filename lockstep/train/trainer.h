@@ -132,7 +132,7 @@ class Trainer {
   void with_checkpoints(const std::function<void()>& work);
   void say_what_was_saved();
   nlohmann::json run_state(int64_t steps_done) const;
-  std::string summarize(int64_t steps_done);
+  std::string summarize(int64_t steps_done, bool stopped);
   StepReport report_of(int64_t step, double seconds, double lr);
   /// Throws StateError if metrics.jsonl ends early.
   void require_log() const;
@@ -173,6 +173,7 @@ class Trainer {
   std::string average_digest_;
   int saves_answered_ = 0;
   int64_t first_step_ = 0;
+  std::vector<std::string> set_aside_;  // checkpoints of later steps, which it has left
   int64_t skipped_before_ = 0;          // in the steps before
   std::optional<ResumedFrom> resumed_;  // where there were any
   std::vector<int64_t> saved_steps_;    // of checkpoints, in the order of their saves

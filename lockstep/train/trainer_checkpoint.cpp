@@ -29,6 +29,8 @@ void Trainer::make_checkpointer() {
 nlohmann::json Trainer::run_state(int64_t steps_done) const {
   return {{"optimizer_steps", state_->optimizer().steps_taken()},
           {"guard", guard_.state()},
+          {"loss_sum", last_.loss_sum},  // of the last step, for the summary
+          {"grad_norm", last_.grad_norm},
           {"cursor", task_->cursor(ramp_.samples_before(steps_done))}};
 }
 
@@ -41,11 +43,21 @@ void Trainer::resume() {
     task_->require_cursor(manifest.state.at("cursor"));
     guard_.restore(manifest.state.at("guard"));
     state_->optimizer().set_steps_taken(manifest.state.at("optimizer_steps").get<int64_t>());
+    last_.loss_sum = manifest.state.at("loss_sum").get<double>();
+    last_.grad_norm = manifest.state.at("grad_norm").get<double>();
   } catch (const nlohmann::json::exception& error) {
     throw StateError(base::str(options_.resume_from,
                                ": what it says of the run cannot be read: ", error.what(), "."));
   }
   first_step_ = manifest.step;
+  if (first_step_ > config_.run.steps) {
+    throw UsageError(base::str("run.steps = ", config_.run.steps, ", but ", options_.resume_from,
+                               " is of a run that has made ", first_step_, " steps."));
+  }
+  // An older run's: where it fell back past newer ones, they are of steps that are made again.
+  if (context_.world->rank() == 0) {
+    set_aside_ = checkpoints::set_aside(options_.run_folder, first_step_);
+  }
   skipped_before_ = guard_.skipped();
   resumed_ = ResumedFrom{.folder = options_.resume_from,
                          .step = first_step_,

@@ -57,6 +57,10 @@ void Trainer::open_log() {
       " | ", buckets, buckets == 1 ? " bucket" : " buckets", " | identity ", identity_.text()));
   log_->say(base::str("matrix products run at ", base::fixed_text(gemm_peak_ / ranks / 1e9, 1),
                       " GFLOP/s a rank here: 100 % MFU"));
+  for (const std::string& folder : set_aside_) {
+    log_->say(base::str("steps behind ", first_step_, " are made again: what was saved of them is ",
+                        folder));
+  }
   if (const std::string text = state_->offload_text(); !text.empty()) {
     log_->say(base::str("each rank offloads to ", text));
   }
@@ -195,7 +199,7 @@ void Trainer::report_timeline() {
                       " draws it"));
 }
 
-std::string Trainer::summarize(int64_t steps_done) {
+std::string Trainer::summarize(int64_t steps_done, bool stopped) {
   const int64_t samples = ramp_.samples_before(steps_done);
   const int64_t terms_per_sample = task_->terms_per_sample();
   const double rate =
@@ -230,11 +234,12 @@ std::string Trainer::summarize(int64_t steps_done) {
         RunTotals::Noise{.samples = noise_->samples(),
                          .tokens = noise_->samples() * static_cast<double>(terms_per_sample)});
   }
+  run.stopped = stopped;
   run.resumed = resumed_;
   run.checkpoints = {.saves = checkpointer_->times().saves,
                      .bytes = checkpointer_->times().bytes,
                      .pause_seconds = checkpoint_pause_seconds_};
-  if (steps_done > first_step_) {
+  if (steps_done > 0) {
     run.loss = last_.loss_sum / static_cast<double>(step_terms());
     run.grad_norm = last_.grad_norm;
   }

@@ -23,8 +23,10 @@ std::string resume_from(const std::string& run_folder, const plan::TrainConfig& 
     }
   }
   if (!found.empty() && otherwise.empty()) {
-    throw StateError(base::str("all ", found.size(), " checkpoints of ", run_folder,
-                               " are damaged.\n  From the beginning: --set run.resume=never."));
+    throw StateError(
+        base::str("all ", found.size(), " checkpoints of ", run_folder,
+                  " are damaged.\n  A new run begins at the start: lockstep train CONFIG, without "
+                  "--resume."));
   }
   return otherwise;
 }

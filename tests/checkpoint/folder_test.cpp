@@ -20,6 +20,7 @@ using on_disk::message_of;
 
 class CheckpointFolder : public ::testing::Test {
  protected:
+  CheckpointFolder() { fs::create_directories(run_); }
   std::string folder_of(int64_t step) const {
     return checkpoints_of(run_) + "/" + folder_name(step);
   }
@@ -55,6 +56,30 @@ TEST_F(CheckpointFolder, OneWithoutItsManifestIsNone) {
   EXPECT_EQ(steps(), std::vector<int64_t>{10});
   discard_folder(unfinished);
   EXPECT_FALSE(fs::exists(unfinished));
+}
+
+TEST_F(CheckpointFolder, ARenamedOneIsRefused) {
+  save_some(folder_of(10), 10);
+  fs::rename(folder_of(10), folder_of(30));
+  const std::string message = message_of<StateError>([this] { read_manifest(folder_of(30)); });
+  EXPECT_NE(message.find("it is of step 10"), std::string::npos) << message;
+}
+
+/// A run's folder that somebody removed is not made again, as if all were well.
+TEST_F(CheckpointFolder, NoneBeginsWhereTheRunIsGone) {
+  fs::remove_all(run_);
+  EXPECT_THROW(begin_folder(folder_of(10)), StateError);
+  EXPECT_FALSE(fs::exists(run_));
+}
+
+TEST_F(CheckpointFolder, LaterOnesAreSetAsideWithTheirContents) {
+  for (const int64_t step : {10, 20, 30}) save_some(folder_of(step), step);
+  EXPECT_EQ(set_aside(run_, 10),
+            (std::vector<std::string>{folder_of(30) + ".left", folder_of(20) + ".left"}));
+  EXPECT_EQ(steps(), std::vector<int64_t>{10});
+  EXPECT_EQ(read_manifest(folder_of(20) + ".left").step, 20);
+  save_some(folder_of(20), 20);
+  EXPECT_EQ(set_aside(run_, 10), std::vector<std::string>{folder_of(20) + ".left-2"});
 }
 
 TEST_F(CheckpointFolder, TheSameStepAgainReplacesIt) {
@@ -112,7 +137,7 @@ TEST_F(CheckpointFolder, APathStandsForACheckpoint) {
   const auto refusal = [](const std::string& path) {
     return message_of<StateError>([&path] { checkpoint_at(path); });
   };
-  EXPECT_NE(refusal(run_).find("there is no run or checkpoint"), std::string::npos);
+  EXPECT_NE(refusal(run_ + "-2").find("there is no run or checkpoint"), std::string::npos);
   fs::create_directories(run_);
   EXPECT_NE(refusal(run_).find("checkpoint.every=STEPS"), std::string::npos);
   fs::create_directories(checkpoints_of(run_));

@@ -46,6 +46,29 @@ TEST(Weights, AModelFileIsWhatWasWritten) {
   EXPECT_FALSE(read->has("wpe.weight"));
 }
 
+/// Whoever passes weights on asks first: a new file would state the digest of the damage.
+TEST(Weights, DamageIsNotPassedOn) {
+  const TempFolder folder;
+  const std::string path = folder.file("final.safetensors");
+  write_model_file(path, MadeWeights(gpt2(), 11));
+  prove(*open_weights(path));
+  std::string bytes = on_disk::get(path);
+  bytes[bytes.size() - 2] ^= 1;
+  on_disk::put(path, bytes);
+  try {
+    prove(*open_weights(path));
+    ADD_FAILURE() << "it was taken";
+  } catch (const StateError& error) {
+    EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+  }
+}
+
+TEST(Weights, AGgufFileIsNamed) {
+  const TempFolder folder;
+  on_disk::put(folder.file("m.gguf"), "GGUF" + std::string(100, '\1'));
+  EXPECT_NE(refusal_of(folder.file("m.gguf")).find("it is a GGUF file"), std::string::npos);
+}
+
 TEST(Weights, WhatCouldRunCodeIsRefusedWithAWayOut) {
   const TempFolder folder;
   const std::string zip = std::string("PK\x03\x04", 4) + std::string(100, 'x');

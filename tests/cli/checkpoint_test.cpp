@@ -28,6 +28,7 @@ using on_disk::message_of;
 class CheckpointCommand : public ::testing::Test {
  protected:
   CheckpointCommand() {
+    fs::create_directories(run_);
     for (const int64_t step : {10, 20, 30}) save_some(folder_of(step), step, float(step));
   }
   std::string folder_of(int64_t step) const {

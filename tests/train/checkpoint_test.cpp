@@ -201,6 +201,40 @@ TEST(Checkpoint, TheNewestAndEverySoManyAreKept) {
   }
 }
 
+/// A run that goes on from an older checkpoint leaves the newer ones, which are of another course
+/// of it: neither do they count as its newest, nor are they lost.
+TEST(Checkpoint, WhatLiesBehindTheStepIsSetAsideAndNeverPruned) {
+  ResumedRun run;
+  run.config.checkpoint.every = 1;
+  run.config.checkpoint.keep = 2;
+  run.config.run.steps = 6;
+  run.run_part({.data = 2}, "");
+  const auto steps = [&run] {
+    std::vector<int64_t> found;
+    for (const auto& one : checkpoints::complete_checkpoints(run.folder.path())) {
+      found.push_back(one.step);
+    }
+    return found;
+  };
+  EXPECT_EQ(steps(), (std::vector<int64_t>{6, 5}));
+  run.config.run.steps = 8;
+  run.run_part({}, run.checkpoint_of(5), 7);
+  EXPECT_EQ(steps(), (std::vector<int64_t>{7, 6}));
+  EXPECT_TRUE(std::filesystem::exists(run.checkpoint_of(6) + ".left/manifest.json"));
+}
+
+/// What --json says of the last step is there though no step was made.
+TEST(Checkpoint, ARunThatGoesOnAtItsEndHasTheFiguresOfItsLastStep) {
+  ResumedRun run;
+  run.config.checkpoint.every = 2;
+  run.config.run.steps = 4;
+  const auto whole = run.run_part({.data = 2}, "");
+  const auto again = run.run_part({}, run.checkpoint_of(4));
+  EXPECT_EQ(bits_of(again), bits_of(whole));
+  run.config.run.steps = 3;
+  EXPECT_THROW(run.run_part({}, run.checkpoint_of(4)), UsageError);
+}
+
 TEST(Checkpoint, OfAnotherModelOptimizerOrBatchIsRefused) {
   ResumedRun run;
   run.run_part({.data = 2}, "", 1);
