@@ -220,7 +220,7 @@ std::string begin_folder(const std::string& target) {
   std::error_code error;
   // One level: the folder of a run that somebody removed is not made again.
   if (!parent.empty() && !fs::is_directory(parent, error) && mkdir(parent.c_str(), 0777) != 0) {
-    fail("make the folder", parent, errno);
+    fail("make the folder", parent, errno == EEXIST ? ENOTDIR : errno);
   }
   // A writer of this process that was given up may still come back, to a folder that is gone.
   static std::atomic<int> count{0};

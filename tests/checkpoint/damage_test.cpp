@@ -136,8 +136,7 @@ TEST_F(Damage, APartOfAnotherStepIsSeen) {
     put(name, theirs);
     if (theirs == whole_.at(name)) continue;  // the index: it says no more than where things lie
     const bool is_manifest = std::string(name) == kManifestFile;
-    // Another manifest makes every part one of another step: the first is named.
-    expect_refused(is_manifest ? "part_0000.safetensors" : name, "the manifest says");
+    expect_refused(name, is_manifest ? "its folder is named as of 20" : "the manifest says");
     mend(name);
   }
 }

@@ -45,7 +45,7 @@ int64_t elements_of(const Manifest& manifest) {
 /// Parts sorted as text have 10 before 2.
 TEST_F(ReaderTest, TwelveRanksPartsComeInTheOrderOfRanks) {
   const SavedTensor tensor = whole(kParam, "w", {24});
-  Manifest manifest{.step = 1,
+  Manifest manifest{.step = 20,
                     .saved_at = "",
                     .config = {},
                     .identity = "",
@@ -56,6 +56,7 @@ TEST_F(ReaderTest, TwelveRanksPartsComeInTheOrderOfRanks) {
                     .index_sha256 = "",
                     .files = {}};
   Index index;
+  std::filesystem::create_directories(std::filesystem::path(target()).parent_path());
   const std::string unfinished = begin_folder(target());
   for (int rank = 0; rank < 12; ++rank) {
     const std::vector<float> two = {float(2 * rank), float(2 * rank + 1)};

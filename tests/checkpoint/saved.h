@@ -100,6 +100,7 @@ inline Manifest save(const std::string& target, const std::vector<SavedTensor>& 
                     .index_sha256 = "",
                     .files = {}};
   Index index;
+  std::filesystem::create_directories(std::filesystem::path(target).parent_path());
   const std::string unfinished = begin_folder(target);
   for (int writer = 0; writer < writers; ++writer) {
     std::vector<std::vector<float>> values;
