@@ -11,6 +11,16 @@
 #include "lockstep/train/trainer.h"
 
 namespace lockstep {
+namespace {
+
+/// What to do about a checkpoint of the run that is damaged.
+std::string older_one(const std::string& run_folder) {
+  const auto found = checkpoints::complete_checkpoints(run_folder);
+  if (found.size() < 2) return "";
+  return base::str("\n  An older one: --set checkpoint.fall_back=true (step ", found[1].step, ").");
+}
+
+}  // namespace
 
 void Trainer::make_checkpointer() {
   checkpointer_ = std::make_unique<Checkpointer>(
@@ -37,8 +47,13 @@ nlohmann::json Trainer::run_state(int64_t steps_done) const {
 void Trainer::resume() {
   const checkpoints::Manifest manifest = checkpoints::read_manifest(options_.resume_from);
   plan::check_identity(manifest.identity, identity_.text(), config_);
-  const LoadedCheckpoint loaded =
-      load_checkpoint(options_.resume_from, *state_, average_.get(), context_);
+  const LoadedCheckpoint loaded = [this] {
+    try {
+      return load_checkpoint(options_.resume_from, *state_, average_.get(), context_);
+    } catch (const StateError& error) {
+      throw StateError(error.what() + older_one(options_.run_folder));
+    }
+  }();
   try {
     task_->require_cursor(manifest.state.at("cursor"));
     guard_.restore(manifest.state.at("guard"));
