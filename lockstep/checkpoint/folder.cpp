@@ -1,7 +1,6 @@
 #include "lockstep/checkpoint/folder.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 #include "lockstep/base/units.h"
 #include "lockstep/files/atomic_file.h"
 #include "lockstep/files/other_formats.h"
+#include "lockstep/files/process_lives.h"
 #include "lockstep/files/sha256.h"
 #include "lockstep/files/write_point.h"
 
@@ -261,7 +261,8 @@ void remove_unfinished(const std::string& run_folder) {
   for (fs::directory_iterator entry(checkpoints_of(run_folder), error), end; !error && entry != end;
        entry.increment(error)) {
     const pid_t owner = owner_of(entry->path().filename().string());
-    if (owner > 0 && (owner == getpid() || kill(owner, 0) != 0)) left.push_back(entry->path());
+    if (owner > 0 && (owner == getpid() || !files::process_lives(owner)))
+      left.push_back(entry->path());
   }
   for (const fs::path& path : left) fs::remove_all(path, error);
 }

@@ -10,7 +10,6 @@
 #include <system_error>
 #include <vector>
 
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/checkpoint/folder.h"
 #include "lockstep/files/atomic_file.h"
+#include "lockstep/files/process_lives.h"
 
 namespace lockstep::cli {
 namespace fs = std::filesystem;
@@ -117,7 +117,7 @@ void remove_unfinished_files(const std::string& folder) {
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     const pid_t writer = writer_of(entry->path().filename().string());
-    const bool at_work = writer != getpid() && kill(writer, 0) == 0;
+    const bool at_work = writer != getpid() && files::process_lives(writer);
     if (writer > 0 && !at_work) unfinished.push_back(entry->path());
   }
   for (const fs::path& file : unfinished) fs::remove(file, error);
