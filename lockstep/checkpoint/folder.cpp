@@ -175,6 +175,12 @@ std::string checkpoint_at(const std::string& path) {
                 "checkpoint.every=STEPS, and when it gets SIGUSR1."));
 }
 
+std::string hint_at_older(const std::vector<Found>& found, size_t damaged) {
+  if (damaged + 1 >= found.size()) return "";
+  return base::str("\n  An older one: --set checkpoint.fall_back=true (step ",
+                   found[damaged + 1].step, ").");
+}
+
 Manifest read_manifest(const std::string& folder) {
   const std::string path = (fs::path(folder) / kManifestFile).string();
   return parsed(path, text_of(path), [&folder](const std::string& text) {

@@ -30,6 +30,10 @@ std::string folder_name(int64_t step);
 /// The checkpoints of a run that have a manifest, newest first. Empty where there are none.
 std::vector<Found> complete_checkpoints(const std::string& run_folder);
 
+/// What to do where `found[damaged]` cannot be used: a line for an error's end; empty: there is no
+/// older one.
+std::string hint_at_older(const std::vector<Found>& found, size_t damaged);
+
 /// Whether the folder holds a manifest: is a checkpoint, not a run or anything else.
 bool is_checkpoint(const std::string& folder);
 

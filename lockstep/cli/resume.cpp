@@ -48,11 +48,7 @@ void take_newest(ResumePoint& point, bool fall_back) {
       return take(point, found[i].folder);
     } catch (const StateError& error) {
       if (fall_back && i + 1 < found.size()) continue;
-      throw StateError(base::str(
-          error.what(), found.size() == i + 1
-                            ? ""
-                            : base::str("\n  An older one: --set checkpoint.fall_back=true (step ",
-                                        found[i + 1].step, ").")));
+      throw StateError(error.what() + checkpoints::hint_at_older(found, i));
     }
   }
 }

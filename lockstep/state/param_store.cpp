@@ -203,7 +203,6 @@ void ParamStore::write_piece(const plan::Piece& piece, const float* from) {
     return;
   }
   const int64_t at = in_shard(piece);
-  units_->drop_read_ahead();
   units_->write_shard(piece.unit, at, at + piece.size(), from);
 }
 

@@ -11,16 +11,6 @@
 #include "lockstep/train/trainer.h"
 
 namespace lockstep {
-namespace {
-
-/// What to do about a checkpoint of the run that is damaged.
-std::string older_one(const std::string& run_folder) {
-  const auto found = checkpoints::complete_checkpoints(run_folder);
-  if (found.size() < 2) return "";
-  return base::str("\n  An older one: --set checkpoint.fall_back=true (step ", found[1].step, ").");
-}
-
-}  // namespace
 
 void Trainer::make_checkpointer() {
   checkpointer_ = std::make_unique<Checkpointer>(
@@ -51,7 +41,8 @@ void Trainer::resume() {
     try {
       return load_checkpoint(options_.resume_from, *state_, average_.get(), context_);
     } catch (const StateError& error) {
-      throw StateError(error.what() + older_one(options_.run_folder));
+      const auto found = checkpoints::complete_checkpoints(options_.run_folder);
+      throw StateError(error.what() + checkpoints::hint_at_older(found, 0));
     }
   }();
   try {
