@@ -72,10 +72,7 @@ struct Checkpointer::Job {
 
 Checkpointer::Checkpointer(const CheckpointerOptions& options, ModelState& state,
                            ParamAverage* average, const RankContext& context)
-    : options_(options),
-      state_(state),
-      context_(context),
-      runs_(written_runs(state, average, context)) {}
+    : options_(options), context_(context), runs_(written_runs(state, average, context)) {}
 
 Checkpointer::~Checkpointer() {
   if (!background_.wait_for(std::chrono::duration<double>(options_.timeout_s))) {

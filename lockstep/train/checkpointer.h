@@ -95,7 +95,6 @@ class Checkpointer {
   void give_up(bool done);
 
   CheckpointerOptions options_;
-  ModelState& state_;
   const RankContext& context_;
   std::vector<HeldRun> runs_;      // that this rank writes
   std::shared_ptr<float[]> copy_;  // of their values, back to back
